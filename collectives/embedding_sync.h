@@ -1,0 +1,83 @@
+/*
+ * embedding_sync -- the tied word embedding of one pipeline, kept right by its owner.
+ *
+ * The first virtual stage owns the tied embedding: its main params and moments exist once. The
+ * last virtual stage has a copy for the head. Each step the head's gradient travels to the owner
+ * from the moment that the head's last F is done, while the pipeline still drains, in frames of
+ * 1 MiB with at most 8 unacknowledged; it lands in a buffer of its own (the owner adds it, so
+ * that pp = 1, with two buffers too, gives the same bits). After the update the owner sends the
+ * weights back; the head's copy carries the update count, and whoever reads it waits for the
+ * version that it needs. A DEALER pair over ipc, on a thread of its own, never through the ROUTER.
+ *
+ * Threads: one owner thread; the thread inside works alone on the buffers while they travel, so
+ * the caller must not touch them then.
+ */
+#ifndef COLLECTIVES_EMBEDDING_SYNC_H
+#define COLLECTIVES_EMBEDDING_SYNC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cancel.h"
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct embedding_sync;
+
+enum embedding_role {
+    EMBEDDING_OWNER,
+    EMBEDDING_HEAD
+};
+
+struct embedding_sync_config {
+    enum embedding_role role;
+    const char *job_directory; /* borrows until open returns */
+    const char *name;          /* of the pair: "tp0-dp0"; part of the socket's name */
+    size_t elems;              /* of the embedding (this shard's and slice's) */
+    /* owner: where the head's gradient lands. head: where updated weights land. Borrows until
+     * close. */
+    float *landing;
+    const struct cancel *cancel; /* borrows until close */
+    int64_t deadline_ns;         /* for the two ends to find each other */
+};
+
+/* Starts the thread; the owner binds, the head connects. Blocks until both ends have met or
+ * the deadline passes. */
+enum status embedding_sync_open(const struct embedding_sync_config *config,
+                                struct embedding_sync **sync_out);
+
+/* Head: starts to send `gradient` (elems) for `step`; returns at once. `gradient` must stay as it
+ * is until embedding_sync_wait_version() or the next send_gradient has returned. */
+enum status embedding_sync_send_gradient(struct embedding_sync *sync, int64_t step,
+                                         const float *gradient);
+
+/* Owner: blocks until the head's gradient of `step` lies in `landing`. */
+enum status embedding_sync_wait_gradient(struct embedding_sync *sync, int64_t step,
+                                         int64_t deadline_ns);
+
+/* Owner: sends `weights` (elems) as `version` (the update count); returns at once. `weights` must
+ * not change until the next wait_gradient has returned. */
+enum status embedding_sync_send_weights(struct embedding_sync *sync, int64_t version,
+                                        const float *weights);
+
+/* Head: blocks until its copy is `version` or later (0: what it was at the start). Returns at
+ * once where it is. */
+enum status embedding_sync_wait_version(struct embedding_sync *sync, int64_t version,
+                                        int64_t deadline_ns);
+
+/* When the last gradient (owner, head) or weights travelled, for the trace; 0 where none has. */
+void embedding_sync_last_transfer(const struct embedding_sync *sync, int64_t *begin_ns,
+                                  int64_t *end_ns);
+
+/* Ends the thread (waiting at most briefly for what is on its way); nulls the caller's pointer;
+ * NULL is fine. */
+void embedding_sync_close(struct embedding_sync **sync);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COLLECTIVES_EMBEDDING_SYNC_H */

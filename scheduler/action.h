@@ -1,0 +1,87 @@
+/*
+ * action -- one thing that one pipeline rank does for one micro-batch, as data.
+ *
+ * A plan is lists of these. In the text form an action reads as in PyTorch's pipelining CSV:
+ * virtual stage, kind, micro-batch (`2F0`, `2I0`, `2W0`, `2B0`, `2SEND_F0`, `3RECV_F0`), and the
+ * actions of a whole rank are bare words (`SYNC`, `REDUCE`, `STEP`).
+ */
+#ifndef SCHEDULER_ACTION_H
+#define SCHEDULER_ACTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* kind, text */
+#define ACTION_TABLE(X)                                                              \
+    X(F, "F")           /* forward; on the last virtual stage with the fused head */ \
+    X(I, "I")           /* input gradient, biases and layer norms */                 \
+    X(W, "W")           /* weight gradient */                                        \
+    X(B, "B")           /* I, then W */                                              \
+    X(SEND, "SEND")     /* a message leaves its out buffer */                        \
+    X(RECV, "RECV")     /* a message is in its landing buffer */                     \
+    X(SYNC, "SYNC")     /* tied word embedding: the head's gradient to its owner */  \
+    X(REDUCE, "REDUCE") /* gradients over the replicas */                            \
+    X(STEP, "STEP")     /* flags, norm, update; the last action of a rank */
+
+enum action_kind {
+#define X(kind, text) ACTION_##kind,
+    ACTION_TABLE(X)
+#undef X
+    ACTION_KINDS
+};
+
+/* F carries activations to the next virtual stage, B gradients to the previous one. */
+enum lane_direction {
+    LANE_F,
+    LANE_B,
+    LANE_DIRECTIONS
+};
+
+#define ACTION_NONE    (-1)
+#define ACTION_DEPENDS 4
+
+struct action {
+    uint8_t kind;          /* enum action_kind */
+    uint8_t direction;     /* enum lane_direction, of SEND and RECV; else LANE_F */
+    uint16_t chunk;        /* place among the chunks of this rank, 0 … v-1 */
+    int32_t virtual_stage; /* 0 … p·v-1; ACTION_NONE for SYNC, REDUCE, STEP */
+    int32_t microbatch;    /* 0 … m-1; ACTION_NONE for SYNC, REDUCE, STEP */
+    /* What follows is written by lowering; ACTION_NONE in compute-only plans and where it does
+     * not apply. */
+    int32_t peer;     /* SEND, RECV: the pipeline rank at the other end */
+    int32_t sequence; /* SEND, RECV: place among the messages of the lane, from 0 */
+    int32_t slot;     /* F, I, W, B: stash slot of the chunk */
+    int32_t gradient; /* I, W, B: set of dY buffers of the chunk */
+    int32_t landing;  /* SEND: landing buffer at the receiver. RECV: the one here. F: of its input
+                         (none on virtual stage 0). I, W, B: of dY (none on the last one) */
+    /* Earlier actions of the same rank, by index in its line, that must have ended before this
+     * one may start: its message, its own earlier half, the SEND that still holds the out buffer.
+     * Filled from the front. Order of the line itself is not repeated here. */
+    int32_t depends[ACTION_DEPENDS];
+};
+
+/* "F", "SEND"; a static string. */
+const char *action_kind_text(enum action_kind kind);
+
+bool action_is_compute(enum action_kind kind);
+
+/* Writes the text form, cut to `text_bytes`; returns its length. 32 bytes are always enough. */
+size_t action_print(const struct action *action, char *text, size_t text_bytes);
+
+/* Reads one action of the text form (blanks around it allowed) into the fields above the line;
+ * the others become ACTION_NONE. STATUS_ERR_REFUSED with the text where it is not one; nothing is
+ * written then. */
+enum status action_parse(const char *text, size_t text_bytes, struct action *action_out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SCHEDULER_ACTION_H */

@@ -1,0 +1,32 @@
+/*
+ * lower -- from a compute-only plan to the one that runs.
+ *
+ * For each rank, in the order of its compute actions:
+ *   - before F and before I or B: the RECV of its message (nothing where the neighbour is the
+ *     same rank or there is none), as late as that: on the CPU a RECV is passive;
+ *   - after F and after I: the SEND of what it made; a B becomes I, SEND, W where early_send and
+ *     something is sent, and stays B, SEND otherwise;
+ *   - SYNC on the rank of the last virtual stage right after its last F (the head's gradient is
+ *     complete then), on the rank of virtual stage 0 before STEP; training plans only;
+ *   - STEP at the end of every rank; forward-only plans have none. REDUCE comes with replicas.
+ * Then slots, gradient sets, landing buffers and sequences are numbered, and dependencies written.
+ */
+#ifndef SCHEDULER_LOWER_H
+#define SCHEDULER_LOWER_H
+
+#include "base/status.h"
+#include "scheduler/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `compute` is borrowed for the call; the caller owns *lowered_out. Refuses (STATUS_ERR_REFUSED)
+ * what it cannot lower, with rank, index and action. */
+enum status plan_lower(const struct plan *compute, struct plan **lowered_out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SCHEDULER_LOWER_H */

@@ -1,0 +1,105 @@
+/*
+ * plan -- the ordered list of actions of every pipeline rank for one step.
+ *
+ * Generators (scheduler/generate.h) make compute-only plans: F, B or I and W in an order.
+ * Lowering (scheduler/lower.h) adds everything else, once and deterministically: SEND, RECV,
+ * landing buffers, slots, SYNC, REDUCE, STEP. The lowered plan is what is validated, simulated,
+ * traced and run. All replicas and TP shards of a pipeline run the same plan.
+ *
+ * Buffers of a chunk, all numbered by the plan:
+ *   stash slot     what the backward of one micro-batch needs: taken by F, given back by W
+ *   gradient set   the dY of every operation between I and W of one micro-batch
+ *   landing F      its input, read in place by F and I; the credit returns when I has ended
+ *   landing B      the gradient of its output, read in place by I and W; when W has ended
+ * A lane has one out buffer at its sender. Messages of a lane into one chunk fill its landing
+ * buffers in turn.
+ */
+#ifndef SCHEDULER_PLAN_H
+#define SCHEDULER_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "scheduler/action.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* name, text. The list grows with the generators. */
+#define SCHEDULE_TABLE(X) \
+    X(GPIPE, "gpipe")     \
+    X(1F1B, "1f1b")       \
+    X(FORWARD_ONLY, "forward_only")
+
+enum schedule {
+#define X(name, text) SCHEDULE_##name,
+    SCHEDULE_TABLE(X)
+#undef X
+    SCHEDULES
+};
+
+/* What a plan is made from; equal shapes give equal plans on every rank. */
+struct plan_shape {
+    enum schedule schedule;
+    int32_t ranks;          /* p >= 1 */
+    int32_t microbatches;   /* m >= 1 */
+    int32_t virtual_stages; /* v >= 1 chunks a rank; 1 for what is built so far */
+    int32_t lane_depth;     /* d >= 1: landing buffers beyond what the orders hold */
+    bool early_send;        /* a B becomes I, SEND, W */
+    bool embedding_sync;    /* tied embedding and p > 1: a SYNC on the first and the last rank */
+};
+
+struct plan_line {
+    struct action *actions; /* owns */
+    int32_t count;
+    int32_t capacity; /* private to plan.c */
+};
+
+/* Buffers that a chunk of a rank needs; 0 in compute-only plans. */
+struct plan_buffers {
+    int32_t slots;     /* stash slots = peak of stashes */
+    int32_t gradients; /* gradient sets = peak of I begun and W not ended */
+    int32_t landing_f; /* landing buffers of its input: slots + d; 0 on virtual stage 0 */
+    int32_t landing_b; /* landing buffers of dY: gradients + d; 0 on the last virtual stage */
+};
+
+struct plan {
+    struct plan_shape shape;
+    bool lowered;
+    struct plan_line *lines;      /* owns; `shape.ranks` of them */
+    struct plan_buffers *buffers; /* owns; [rank · v + chunk] */
+    int32_t *rank_of;             /* owns; rank of each virtual stage, p·v */
+    int32_t *chunk_of;            /* owns; chunk of each virtual stage on its rank */
+};
+
+/* An empty compute-only plan with its placement (loop: virtual stage s on rank s mod p).
+ * STATUS_ERR_REFUSED where the shape is not legal, naming the key and the legal values. The
+ * caller owns *plan_out. */
+enum status plan_create(const struct plan_shape *shape, struct plan **plan_out);
+
+/* Appends a copy of `action` to the line of `rank`. */
+enum status plan_append(struct plan *plan, int32_t rank, const struct action *action);
+
+int32_t plan_stages(const struct plan *plan); /* p·v */
+
+const struct plan_buffers *plan_buffers_of(const struct plan *plan, int32_t rank, int32_t chunk);
+
+/* XXH3 of a lowered line's actions, all fields, in a fixed byte order: ranks compare it before a
+ * job starts. */
+uint64_t plan_line_hash(const struct plan *plan, int32_t rank);
+
+/* NULL is fine; nulls the caller's pointer. */
+void plan_destroy(struct plan **plan);
+
+/* "1f1b" → SCHEDULE_1F1B. STATUS_ERR_REFUSED names `text` and the legal ones. */
+enum status schedule_parse(const char *text, enum schedule *schedule_out);
+const char *schedule_text(enum schedule schedule);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SCHEDULER_PLAN_H */

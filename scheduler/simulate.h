@@ -1,0 +1,60 @@
+/*
+ * simulate -- when each action of a lowered plan begins and ends, for given costs.
+ *
+ * Longest path through the dependency graph: an action starts when the actions it depends on have
+ * ended and the compute lane of its rank is free; a message is there `message` after its SEND
+ * starts, SENDs and RECVs cost no compute time. Landing and out buffers bind as they do when the
+ * plan runs, unless `unbounded`.
+ */
+#ifndef SCHEDULER_SIMULATE_H
+#define SCHEDULER_SIMULATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "scheduler/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* In any unit of time, per micro-batch; B costs I + W. */
+struct plan_costs {
+    const double *F; /* borrows; [virtual stage]; a chunk's own cost */
+    const double *I;
+    const double *W;
+    double message; /* latency c of a message */
+    bool unbounded; /* landing and out buffers never bind */
+};
+
+struct simulation {
+    double makespan;    /* from 0 to the end of the last compute action */
+    double ideal;       /* the largest sum of compute costs of a rank */
+    double bubble;      /* makespan - ideal */
+    double span_bubble; /* max over ranks (last end - first start) - ideal */
+    double **begin;     /* owns; [rank][index in the line] */
+    double **end;
+    int32_t ranks; /* private */
+};
+
+/* STATUS_ERR_REFUSED where the plan deadlocks (it was not validated then). */
+enum status plan_simulate(const struct plan *lowered, const struct plan_costs *costs,
+                          struct simulation *simulation_out);
+void simulation_release(struct simulation *simulation);
+
+/* The same cost F, I, W a rank and micro-batch on every rank, a chunk 1/v of it, as `weir plan
+ * --costs` takes them. The caller owns the three arrays of *costs_out (plan_costs_release). */
+enum status plan_costs_uniform(const struct plan *plan, double F, double I, double W,
+                               double message, struct plan_costs *costs_out);
+void plan_costs_release(struct plan_costs *costs);
+
+/* Peak of stashes of each rank, in micro-batches over all of a rank's layers: `w_holds` false: a
+ * stash ends with I (or B); true: with W (or B). `peak_out` has p elements. */
+enum status plan_peaks(const struct plan *plan, bool w_holds, double *peak_out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SCHEDULER_SIMULATE_H */

@@ -1,0 +1,82 @@
+/*
+ * trace -- what a span means, and the files that show a run.
+ *
+ * The worker writes spans (base/span) while it runs; after a step they are appended to one file a
+ * rank, trace/rank-N.json: a Chrome trace in the JSON array form, one event a line, so that a run
+ * that dies still leaves a file that loads (viewers accept a missing last bracket). Reading them
+ * back, merging, summing and drawing is trace_read.h's and timeline.h's work.
+ */
+#ifndef SCHEDULER_TRACE_H
+#define SCHEDULER_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/span.h"
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* kind, name in the trace, track. The first ones are compute. */
+#define TRACE_TABLE(X)                                                               \
+    X(F, "F", "compute")                                                             \
+    X(I, "I", "compute")                                                             \
+    X(W, "W", "compute")                                                             \
+    X(B, "B", "compute")                                                             \
+    X(WAIT, "wait", "wait")      /* the main thread waits for a message or buffer */ \
+    X(SEND, "send", "send")      /* a message is copied to its landing buffer */     \
+    X(RECV, "recv", "recv")      /* from the wish for a message to its use */        \
+    X(SYNC, "sync", "embedding") /* embedding group: gradient there, weights back */ \
+    X(STEP, "step", "control")   /* the STEP round trip */                           \
+    X(OPTIMIZER, "optimizer", "optimizer")                                           \
+    X(DATA, "data", "data") /* waiting for the loader */                             \
+    X(EVALUATE, "evaluate", "control")
+
+enum trace_kind {
+#define X(kind, name, track) TRACE_##kind,
+    TRACE_TABLE(X)
+#undef X
+    TRACE_KINDS
+};
+
+/* Meaning of span.args; -1 where it does not apply. */
+enum trace_arg {
+    TRACE_ARG_STEP,
+    TRACE_ARG_MICROBATCH,
+    TRACE_ARG_VIRTUAL_STAGE,
+    TRACE_ARG_PEER,      /* pipeline rank at the other end; who is waited for */
+    TRACE_ARG_SEQUENCE,  /* of the message in its lane and step */
+    TRACE_ARG_DIRECTION, /* enum lane_direction */
+    TRACE_ARG_INDEX,     /* of the action in its line */
+    TRACE_ARG_EVALUATION /* 1 in a forward-only plan, else 0 */
+};
+
+/* One rank's trace file while it is written. */
+struct trace_writer;
+
+struct trace_writer_config {
+    const char *path;     /* borrows during the call: <run>/trace/rank-N.json */
+    const char *run_name; /* any text; escaped */
+    int32_t rank;         /* global rank */
+    int32_t pipeline_rank;
+    uint64_t most_bytes; /* size limit of the file; what does not fit is counted */
+    int64_t origin_ns;   /* time 0 of the trace, the same on all ranks */
+};
+
+enum status trace_writer_open(const struct trace_writer_config *config,
+                              struct trace_writer **writer_out);
+
+/* Takes all spans of `ring` and writes them. Called between steps, never inside one. */
+enum status trace_writer_drain(struct trace_writer *writer, struct span_ring *ring);
+
+/* Writes the last bracket, with the number of dropped events, and closes. Nulls the caller's
+ * pointer; NULL is fine. */
+enum status trace_writer_close(struct trace_writer **writer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SCHEDULER_TRACE_H */

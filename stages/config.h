@@ -1,0 +1,183 @@
+/*
+ * config -- what a job is: the YAML file, overridden by --section.key=value, resolved and checked.
+ *
+ * Everything that can be known to be wrong is refused here, before any process starts: unknown
+ * keys (with the nearest legal one), wrong types, values out of range, contradictions between
+ * keys, always with file and line (or the override) and what would be legal. After config_load()
+ * every field is set: `auto` and derived values are resolved where they depend on the
+ * configuration alone. Fields that depend on the machine (threads, device) stay 0 or AUTO and are
+ * resolved at start.
+ *
+ * Keys, defaults and meanings stand once, in the table of config_schema.c; `weir config
+ * --explain KEY` prints it.
+ */
+#ifndef STAGES_CONFIG_H
+#define STAGES_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "scheduler/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CONFIG_TEXT_BYTES  512
+#define CONFIG_STAGES_MOST 1024 /* pp · virtual_stages */
+
+enum config_auto {
+    CONFIG_FALSE,
+    CONFIG_TRUE,
+    CONFIG_AUTO
+};
+enum config_format {
+    FORMAT_AUTO,
+    FORMAT_TEXT,
+    FORMAT_SAMPLES
+};
+enum config_lr {
+    LR_CONSTANT,
+    LR_LINEAR,
+    LR_COSINE,
+    LR_WSD,
+    LR_INVERSE_SQRT
+};
+enum config_device {
+    CONFIG_DEVICE_AUTO,
+    CONFIG_DEVICE_CPU,
+    CONFIG_DEVICE_CUDA
+};
+
+struct config_model {
+    int64_t num_layers;
+    int64_t hidden_size;
+    int64_t num_heads;
+    int64_t ffn_hidden_size; /* 4·hidden_size unless given */
+    int64_t seq_len;
+    int64_t max_positions; /* seq_len unless given; >= seq_len */
+    int64_t vocab_size;    /* 256 for the byte tokenizer */
+    bool tied_embeddings;
+    double dropout;
+    double init_std;
+    double layer_norm_eps;
+};
+
+struct config_parallel {
+    int64_t pp;
+    int64_t tp;
+    int64_t dp;
+    int64_t virtual_stages;
+    enum schedule schedule;
+    enum config_auto early_send;
+    int64_t lane_depth;                           /* auto is 2 */
+    int64_t layers_per_stage[CONFIG_STAGES_MOST]; /* resolved: pp·virtual_stages counts */
+    enum config_auto embedding_sync_zmq;          /* auto and zmq; data_plane comes later */
+    enum config_device device;
+};
+
+struct config_train {
+    int64_t steps;
+    int64_t micro_batch_size;
+    int64_t num_microbatches;
+    int64_t global_batch_size; /* = micro_batch_size · num_microbatches · dp */
+    uint64_t seed;
+    int64_t threads;      /* of one stage process; 0: auto, resolved at start */
+    int64_t memory_limit; /* bytes a rank; 0: none */
+    bool deterministic;
+    int64_t eval_every; /* 0: never */
+    int64_t eval_steps; /* 0: the whole set */
+    int64_t log_every;
+    char run_dir[CONFIG_TEXT_BYTES];
+    bool overwrite; /* --overwrite of the command line, no key of the file */
+};
+
+struct config_optimizer {
+    double lr;
+    double min_lr;
+    int64_t warmup_steps;
+    int64_t decay_steps;     /* steps unless given */
+    int64_t wsd_decay_steps; /* decay_steps / 10 unless given */
+    enum config_lr lr_schedule;
+    double weight_decay;
+    double beta1;
+    double beta2;
+    double eps;
+    double grad_clip; /* 0: off */
+};
+
+struct config_precision {
+    double loss_scale;            /* 1 unless given; fp32 only so far */
+    int64_t max_skipped_in_a_row; /* then the run ends with its cause */
+};
+
+struct config_data {
+    char train[CONFIG_TEXT_BYTES];
+    char valid[CONFIG_TEXT_BYTES]; /* "": cut from train by `split` */
+    char test[CONFIG_TEXT_BYTES];
+    double split[3];
+    enum config_format format;
+    bool shuffle;
+};
+
+struct config_checkpoint {
+    char import[CONFIG_TEXT_BYTES]; /* safetensors with starting weights; "": none */
+    char import_prefix[CONFIG_TEXT_BYTES];
+};
+
+struct config_trace {
+    bool enabled;
+    int64_t first_step;
+    int64_t last_step; /* INT64_MAX: all */
+    int64_t max_mb;
+};
+
+struct config_control {
+    double heartbeat_s;
+    double dead_after_s;
+    double stall_after_s; /* < 0: auto */
+    double start_timeout_s;
+};
+
+struct config {
+    char name[CONFIG_TEXT_BYTES]; /* of the configuration: the file's name without its ending */
+    struct config_model model;
+    struct config_parallel parallel;
+    struct config_train train;
+    struct config_optimizer optimizer;
+    struct config_precision precision;
+    struct config_data data;
+    struct config_checkpoint checkpoint;
+    struct config_trace trace;
+    struct config_control control;
+};
+
+/* Reads `path` and applies `overrides` ("--section.key=value" or "section.key=value", later ones
+ * win; "--overwrite"). STATUS_ERR_REFUSED with one message that names place, value and what would
+ * be legal. Does not look at data files or the machine. The caller owns *config_out
+ * (config_destroy). */
+enum status config_load(const char *path, char *const *overrides, int override_count,
+                        struct config **config_out);
+void config_destroy(struct config **config);
+
+/* The resolved configuration as YAML that config_load() reads back to the same values. */
+enum status config_write_yaml(const struct config *config, FILE *out);
+
+/* The same as one JSON object by sections; the caller frees *text_out. */
+enum status config_write_json(const struct config *config, char **text_out);
+
+/* XXH3 over the resolved values: ranks compare it at start. */
+uint64_t config_hash(const struct config *config);
+
+/* The plan's shape: tied embeddings and pp > 1 ask for the embedding sync; early_send auto is
+ * true. */
+void config_plan_shape(const struct config *config, struct plan_shape *shape_out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STAGES_CONFIG_H */

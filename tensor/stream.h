@@ -1,0 +1,49 @@
+/*
+ * stream -- where the work of one compute lane is done.
+ *
+ * On the CPU a stream is a team of threads: the caller is member 0, the others sleep between
+ * calls, and every operation has ended when its call returns. (On CUDA a stream will be a queue;
+ * that is why every kernel takes one.) One thread at a time may use a stream.
+ *
+ * How work is split over the team depends on its size and on shapes only, never on timing, so
+ * that equal team sizes give equal bits.
+ */
+#ifndef TENSOR_STREAM_H
+#define TENSOR_STREAM_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct stream;
+
+#define STREAM_MAX_THREADS 64
+
+/* A part of the work: member `part` of `parts` does its share. Must not fail and not block. */
+typedef void (*stream_part_fn)(void *context, int part, int parts);
+
+/* `threads` in [1, STREAM_MAX_THREADS], the caller counted. The caller owns *stream_out. */
+enum status stream_create(int threads, struct stream **stream_out);
+
+int stream_threads(const struct stream *stream);
+
+/* Runs `fn` once for each member, the caller being part 0; returns when all have ended. Members
+ * spin briefly, then sleep on a futex. Each member keeps OpenMP at one thread. */
+void stream_run(struct stream *stream, stream_part_fn fn, void *context);
+
+/* The half-open share [begin, end) of `count` items for `part` of `parts`, in multiples of
+ * `grain` (the last one takes the rest). */
+void stream_share(size_t count, size_t grain, int part, int parts, size_t *begin, size_t *end);
+
+/* Ends the threads and nulls the caller's pointer; NULL is fine. */
+void stream_destroy(struct stream **stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TENSOR_STREAM_H */
