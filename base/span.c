@@ -38,6 +38,11 @@ size_t span_ring_take(struct span_ring *ring, struct span *out, size_t most)
     return taken;
 }
 
+void span_ring_discard(struct span_ring *ring)
+{
+    ring->read = ring->written;
+}
+
 size_t span_ring_ready(const struct span_ring *ring)
 {
     return (size_t)(ring->written - ring->read);

@@ -46,6 +46,9 @@ void span_ring_put(struct span_ring *ring, const struct span *span);
 /* Copies up to `most` of the oldest spans not yet taken to `out` and returns how many. */
 size_t span_ring_take(struct span_ring *ring, struct span *out, size_t most);
 
+/* Forgets what lies untaken. */
+void span_ring_discard(struct span_ring *ring);
+
 /* How many spans lie untaken. */
 size_t span_ring_ready(const struct span_ring *ring);
 

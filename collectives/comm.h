@@ -101,7 +101,8 @@ void comm_credit(struct lane *lane, int32_t landing);
 /* Bytes that this rank has reserved for landing buffers, known after comm_connect(). */
 size_t comm_reserved_bytes(const struct comm *comm);
 
-/* Frees every wait of this rank and of its peers with STATUS_ERR_CANCELLED. Any thread. */
+/* Frees every wait of this rank and of its peers with STATUS_ERR_CANCELLED; the peers are told
+ * first, so that a wait that ends here has ended there too. Any thread. */
 void comm_abort(struct comm *comm);
 
 /* Unmaps and closes; nulls the caller's pointer; NULL is fine. Does not wait for peers: what they

@@ -43,6 +43,7 @@ struct control_progress {
     int64_t step;   /* attempt, from 1; 0 before the first */
     int32_t phase;  /* meaning is the caller's: start, step, evaluation, end, ... */
     int32_t action; /* index in the rank's line, -1 where none */
+    bool waits;     /* for another rank: while somebody works, a stall is not this rank's fault */
 };
 
 /* Writes what `progress` of `rank` means, for a message: "stage 1, step 5, action 17 (1F3)". Called

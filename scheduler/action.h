@@ -76,8 +76,8 @@ bool action_is_compute(enum action_kind kind);
 size_t action_print(const struct action *action, char *text, size_t text_bytes);
 
 /* Reads one action of the text form (blanks around it allowed) into the fields above the line;
- * the others become ACTION_NONE. STATUS_ERR_REFUSED with the text where it is not one; nothing is
- * written then. */
+ * the others become ACTION_NONE, chunk 0. STATUS_ERR_REFUSED where it is not one: noted, not logged
+ * (status_note), because the caller knows file and line; nothing is written then. */
 enum status action_parse(const char *text, size_t text_bytes, struct action *action_out);
 
 #ifdef __cplusplus

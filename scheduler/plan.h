@@ -29,10 +29,11 @@ extern "C" {
 #endif
 
 /* name, text. The list grows with the generators. */
-#define SCHEDULE_TABLE(X) \
-    X(GPIPE, "gpipe")     \
-    X(1F1B, "1f1b")       \
-    X(FORWARD_ONLY, "forward_only")
+#define SCHEDULE_TABLE(X)           \
+    X(GPIPE, "gpipe")               \
+    X(1F1B, "1f1b")                 \
+    X(FORWARD_ONLY, "forward_only") \
+    X(FILE, "file") /* orders that were read; written `file:PATH` */
 
 enum schedule {
 #define X(name, text) SCHEDULE_##name,
@@ -46,7 +47,7 @@ struct plan_shape {
     enum schedule schedule;
     int32_t ranks;          /* p >= 1 */
     int32_t microbatches;   /* m >= 1 */
-    int32_t virtual_stages; /* v >= 1 chunks a rank; 1 for what is built so far */
+    int32_t virtual_stages; /* v >= 1 chunks a rank; more than 1 in SCHEDULE_FILE only */
     int32_t lane_depth;     /* d >= 1: landing buffers beyond what the orders hold */
     bool early_send;        /* a B becomes I, SEND, W */
     bool embedding_sync;    /* tied embedding and p > 1: a SYNC on the first and the last rank */
@@ -80,10 +81,26 @@ struct plan {
  * caller owns *plan_out. */
 enum status plan_create(const struct plan_shape *shape, struct plan **plan_out);
 
+/* Makes room for `count` actions in the line of `rank`, so that as many plan_append() calls
+ * neither fail nor move it. */
+enum status plan_reserve(struct plan *plan, int32_t rank, int32_t count);
+
 /* Appends a copy of `action` to the line of `rank`. */
 enum status plan_append(struct plan *plan, int32_t rank, const struct action *action);
 
 int32_t plan_stages(const struct plan *plan); /* p·v */
+
+/* Whether it has backwards; false for forward-only plans. */
+bool plan_trains(const struct plan *plan);
+
+/* The virtual stage that a message of `direction` into `stage` comes from, and the one that a
+ * message from `stage` goes to. ACTION_NONE where there is none or it is on the same rank: nothing
+ * is sent then. */
+int32_t plan_source(const struct plan *plan, int32_t stage, enum lane_direction direction);
+int32_t plan_target(const struct plan *plan, int32_t stage, enum lane_direction direction);
+
+/* Whether the embedding group is on two ranks and synced: SYNC at both ends. */
+bool plan_syncs(const struct plan *plan);
 
 const struct plan_buffers *plan_buffers_of(const struct plan *plan, int32_t rank, int32_t chunk);
 
@@ -94,7 +111,8 @@ uint64_t plan_line_hash(const struct plan *plan, int32_t rank);
 /* NULL is fine; nulls the caller's pointer. */
 void plan_destroy(struct plan **plan);
 
-/* "1f1b" → SCHEDULE_1F1B. STATUS_ERR_REFUSED names `text` and the legal ones. */
+/* "1f1b" → SCHEDULE_1F1B, "file:PATH" → SCHEDULE_FILE. STATUS_ERR_REFUSED names `text` and the
+ * legal ones. */
 enum status schedule_parse(const char *text, enum schedule *schedule_out);
 const char *schedule_text(enum schedule schedule);
 

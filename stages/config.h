@@ -20,6 +20,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "mixedprec/lr_schedule.h"
 #include "scheduler/plan.h"
 
 #ifdef __cplusplus
@@ -38,13 +39,6 @@ enum config_format {
     FORMAT_AUTO,
     FORMAT_TEXT,
     FORMAT_SAMPLES
-};
-enum config_lr {
-    LR_CONSTANT,
-    LR_LINEAR,
-    LR_COSINE,
-    LR_WSD,
-    LR_INVERSE_SQRT
 };
 enum config_device {
     CONFIG_DEVICE_AUTO,
@@ -101,7 +95,7 @@ struct config_optimizer {
     int64_t warmup_steps;
     int64_t decay_steps;     /* steps unless given */
     int64_t wsd_decay_steps; /* decay_steps / 10 unless given */
-    enum config_lr lr_schedule;
+    enum lr_kind lr_schedule;
     double weight_decay;
     double beta1;
     double beta2;

@@ -19,4 +19,14 @@
 /* The name of exported function `name` in the variant being compiled. */
 #define KERNEL(name) KERNEL_EXPANDED(name, WEIR_KERNEL_VARIANT)
 
+/* Before a loop whose rounds do not depend on each other though its pointers may be equal, as where
+ * a result overwrites an operand element by element: the compiler may take rounds together. */
+#if defined(__clang__)
+#define KERNEL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define KERNEL_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define KERNEL_INDEPENDENT
+#endif
+
 #endif /* TENSOR_KERNELS_VARIANT_H */

@@ -1,0 +1,69 @@
+/*
+ * file -- whole files: read, map, and write so that a name never stands for half a file.
+ *
+ * Only regular files are read: a pipe or a device could block for ever or never end. A failure
+ * names the path and the system's cause; what the user can mend (no such file, no right to read
+ * it, a directory, larger than allowed) is STATUS_ERR_REFUSED, the rest STATUS_ERR_IO. Everything
+ * here may block on the disk and stays off the step path.
+ */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FILE_PATH_BYTES 4096
+
+/* Reads all of `path`, which may hold at most `most` bytes. The text ends with a NUL that is not
+ * counted. The caller frees *bytes_out. */
+enum status file_read(const char *path, size_t most, char **bytes_out, size_t *count_out);
+
+/* A file that is mapped read-only. Zero is "nothing mapped". */
+struct file_map {
+    const void *data; /* NULL where the file is empty */
+    size_t bytes;
+};
+
+/* The mapping outlives the file's name; a writer that cuts the file short while it is mapped ends
+ * the process, so files that weir writes are replaced, never cut. */
+enum status file_map_open(const char *path, struct file_map *map_out);
+
+/* Safe on a zeroed map, and twice. */
+void file_map_close(struct file_map *map);
+
+/* A file in the making, under a temporary name beside its target. Zero is closed. */
+struct file_writer {
+    bool open;
+    int fd;
+    char path[FILE_PATH_BYTES];      /* the target */
+    char temporary[FILE_PATH_BYTES]; /* in the same directory, so that a rename is enough */
+};
+
+enum status file_writer_open(const char *path, struct file_writer *writer);
+
+enum status file_writer_put(struct file_writer *writer, const void *bytes, size_t count);
+
+/* Syncs the bytes, renames them into place and syncs the directory. After a failure the target is
+ * as it was and nothing else is left. Closes the writer either way. */
+enum status file_writer_commit(struct file_writer *writer);
+
+/* Removes what was written. Safe on a closed writer. */
+void file_writer_discard(struct file_writer *writer);
+
+/* The three above for bytes in memory. */
+enum status file_write(const char *path, const void *bytes, size_t count);
+
+/* Makes `path` and the directories above it that are missing; one that exists is fine. */
+enum status file_make_directories(const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BASE_FILE_H */

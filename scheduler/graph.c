@@ -1,0 +1,169 @@
+#include "scheduler/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const edge_texts[EDGE_KINDS] = {
+#define X(kind, text) text,
+    EDGE_TABLE(X)
+#undef X
+};
+
+const char *edge_text(enum edge_kind kind)
+{
+    return edge_texts[kind];
+}
+
+int64_t graph_number(const struct graph *graph, struct graph_node node)
+{
+    return graph->index->first[node.rank] + node.index;
+}
+
+int64_t graph_nodes(const struct graph *graph)
+{
+    return graph->index->first[graph->plan->shape.ranks];
+}
+
+/* The edges of one node while they are collected. */
+struct collector {
+    const struct graph *graph;
+    const struct action *action;
+    struct graph_node node;
+    struct graph_edge *out;
+    int32_t count;
+};
+
+static void add(struct collector *collector, int32_t rank, int32_t index, enum edge_kind kind)
+{
+    if (index != ACTION_NONE) {
+        collector->out[collector->count++] =
+            (struct graph_edge){.from = {.rank = rank, .index = index}, .kind = kind};
+    }
+}
+
+static void add_place(struct collector *collector, enum plan_place place, int32_t stage,
+                      int32_t microbatch, enum edge_kind kind)
+{
+    add(collector, collector->graph->plan->rank_of[stage],
+        plan_index_at(collector->graph->index, place, stage, microbatch), kind);
+}
+
+/* The compute action before this one on its rank. */
+static void add_order(struct collector *collector)
+{
+    const struct plan_line *line = &collector->graph->plan->lines[collector->node.rank];
+    int32_t i = collector->node.index - 1;
+
+    while (i >= 0 && !action_is_compute((enum action_kind)line->actions[i].kind)) {
+        i--;
+    }
+    add(collector, collector->node.rank, i, EDGE_ORDER);
+}
+
+static void add_depends(struct collector *collector)
+{
+    const struct plan_line *line = &collector->graph->plan->lines[collector->node.rank];
+    bool unbounded = collector->graph->rules.unbounded;
+    int i;
+
+    for (i = 0; i < ACTION_DEPENDS && collector->action->depends[i] != ACTION_NONE; i++) {
+        int32_t other = collector->action->depends[i];
+        bool out_buffer = line->actions[other].kind == ACTION_SEND;
+
+        if (!out_buffer || !unbounded) {
+            add(collector, collector->node.rank, other, out_buffer ? EDGE_OUT : EDGE_DEPENDS);
+        }
+    }
+}
+
+/* The SEND of a RECV; the head's SYNC of the owner's. */
+static void add_arrival(struct collector *collector)
+{
+    const struct plan *plan = collector->graph->plan;
+    const struct plan_index *index = collector->graph->index;
+    const struct action *action = collector->action;
+    enum lane_direction direction = (enum lane_direction)action->direction;
+
+    if (action->kind == ACTION_RECV) {
+        add_place(collector, plan_place_send(direction),
+                  plan_source(plan, action->virtual_stage, direction), action->microbatch,
+                  EDGE_MESSAGE);
+    } else if (action->kind == ACTION_SYNC && collector->node.rank == plan->rank_of[0]) {
+        add(collector, plan->rank_of[index->stages - 1], index->sync[0], EDGE_MESSAGE);
+    }
+}
+
+/* The last reader of the message that lay in the landing buffer before. */
+static void add_landing(struct collector *collector)
+{
+    const struct plan *plan = collector->graph->plan;
+    const struct plan_index *index = collector->graph->index;
+    const struct action *action = collector->action;
+    enum lane_direction direction = (enum lane_direction)action->direction;
+    int32_t target = plan_target(plan, action->virtual_stage, direction);
+    const struct plan_buffers *buffers =
+        plan_buffers_of(plan, plan->rank_of[target], plan->chunk_of[target]);
+    int32_t landings = direction == LANE_F ? buffers->landing_f : buffers->landing_b;
+    size_t row = (size_t)target * (size_t)index->microbatches;
+    int32_t turn = index->turn[direction][row + (size_t)action->microbatch];
+    enum plan_place release = plan_trains(plan) ? PLACE_I : PLACE_F;
+
+    landings = landings < 1 ? 1 : landings;
+    if (turn < landings) {
+        return;
+    }
+    add_place(collector, direction == LANE_F ? release : PLACE_W, target,
+              index->order[direction][row + (size_t)(turn - landings)], EDGE_LANDING);
+}
+
+static void add_in_line(struct collector *collector)
+{
+    const struct plan *plan = collector->graph->plan;
+    const struct plan_index *index = collector->graph->index;
+    const struct action *action = collector->action;
+    enum lane_direction direction = (enum lane_direction)action->direction;
+    int32_t depth = collector->graph->rules.depth;
+    int32_t target;
+    int32_t lane;
+
+    add(collector, collector->node.rank, collector->node.index - 1, EDGE_ORDER);
+    add_arrival(collector);
+    if (action->kind != ACTION_SEND) {
+        return;
+    }
+    target = plan_target(plan, action->virtual_stage, direction);
+    lane = index->lane_of[direction][target];
+    if (depth == 0) {
+        int32_t receive =
+            plan_index_at(index, plan_place_receive(direction), target, action->microbatch);
+
+        add(collector, plan->rank_of[target], receive == ACTION_NONE ? receive : receive - 1,
+            EDGE_MEET);
+    } else if (action->sequence >= depth && action->sequence - depth < index->lane_received[lane]) {
+        add(collector, plan->rank_of[target],
+            index->receives[index->lane_first[lane] + action->sequence - depth], EDGE_LANDING);
+    }
+}
+
+int32_t graph_edges(const struct graph *graph, struct graph_node node, struct graph_edge *out)
+{
+    struct collector collector = {.graph = graph,
+                                  .action = &graph->plan->lines[node.rank].actions[node.index],
+                                  .node = node,
+                                  .out = out};
+    enum action_kind kind = (enum action_kind)collector.action->kind;
+
+    if (graph->rules.in_line) {
+        add_in_line(&collector);
+        return collector.count;
+    }
+    if (action_is_compute(kind) || kind == ACTION_STEP) {
+        add_order(&collector);
+    }
+    add_depends(&collector);
+    add_arrival(&collector);
+    if (kind == ACTION_SEND && !graph->rules.unbounded) {
+        add_landing(&collector);
+    }
+    return collector.count;
+}

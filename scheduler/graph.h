@@ -1,0 +1,117 @@
+/*
+ * graph -- what each action of a lowered plan waits for, over all ranks.
+ *
+ * A marked graph: every action fires once, when everything it waits for has fired. So the plan has
+ * no deadlock exactly when the graph has no cycle, and every order of execution gives the same
+ * result. The edges are not stored: they follow from the plan and its index, and a walk asks for
+ * those of one action at a time.
+ *
+ * The rules of a plan as it runs: the compute actions of a rank go in the order of its line; a
+ * RECV waits for its SEND; a SEND waits for the action that made the message and for the release
+ * of the landing buffer it goes to; an action waits for what lowering wrote into its `depends`,
+ * among it the SEND that still holds the out buffer. The order of the messages of a lane follows:
+ * SEND j → producer of message j + 1 → SEND j + 1. STEP stands last on every rank, so that its
+ * round trip over all ranks adds no cycle and needs no edges.
+ *
+ * The rules `in_line` are those of a transport that blocks in the order of the line: every action
+ * waits for the one before it, and with `depth` landing buffers a lane, given back at receipt,
+ * SEND j + depth waits for RECV j; with depth 0 a SEND and its RECV meet.
+ */
+#ifndef SCHEDULER_GRAPH_H
+#define SCHEDULER_GRAPH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "scheduler/plan.h"
+#include "scheduler/plan_index.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* kind, text */
+#define EDGE_TABLE(X)                                                         \
+    X(ORDER, "order")     /* the rank does them one after the other */        \
+    X(DEPENDS, "depends") /* its input on the same rank */                    \
+    X(MESSAGE, "message") /* it arrives from another rank */                  \
+    X(LANDING, "landing") /* the landing buffer is still read */              \
+    X(OUT, "out buffer")  /* the out buffer still holds the message before */ \
+    X(MEET, "meet")       /* the other end of a rendezvous is not there yet */
+
+enum edge_kind {
+#define X(kind, text) EDGE_##kind,
+    EDGE_TABLE(X)
+#undef X
+    EDGE_KINDS
+};
+
+struct graph_rules {
+    bool unbounded; /* landing and out buffers never bind; not with in_line */
+    bool in_line;   /* see above */
+    int32_t depth;  /* in_line: landing buffers of every lane, 0 = rendezvous */
+};
+
+struct graph {
+    const struct plan *plan;        /* borrows; lowered */
+    const struct plan_index *index; /* borrows; of `plan` */
+    struct graph_rules rules;
+};
+
+struct graph_node {
+    int32_t rank;
+    int32_t index; /* in the line of the rank */
+};
+
+/* The node it belongs to waits for `from`. */
+struct graph_edge {
+    struct graph_node from;
+    enum edge_kind kind;
+};
+
+#define GRAPH_EDGES (ACTION_DEPENDS + 4)
+
+/* Writes the edges of `node`, at most GRAPH_EDGES, and returns how many there are. */
+int32_t graph_edges(const struct graph *graph, struct graph_node node, struct graph_edge *out);
+
+/* 0 … graph_nodes() - 1. */
+int64_t graph_number(const struct graph *graph, struct graph_node node);
+int64_t graph_nodes(const struct graph *graph);
+
+/* "landing"; a static string. */
+const char *edge_text(enum edge_kind kind);
+
+/* What a walk knows of a node. */
+enum graph_state {
+    GRAPH_NEW,
+    GRAPH_OPEN, /* on the path of the walk */
+    GRAPH_DONE  /* everything it waits for is done: on no cycle */
+};
+
+struct graph_walk {
+    uint8_t *state;           /* owns; enum graph_state, by graph_number() */
+    struct graph_node *stack; /* owns */
+    int64_t stack_count;
+    int64_t stack_capacity;
+    bool cyclic;                /* the walk met a cycle and stopped */
+    struct graph_node on_cycle; /* one node of it */
+};
+
+/* Called once for each node, after those it waits for. */
+typedef void (*graph_visit_fn)(void *context, struct graph_node node,
+                               const struct graph_edge *edges, int32_t count);
+
+/* Walks all nodes in an order in which they may fire, in time linear in nodes and edges.
+ * `visit` may be NULL. STATUS_OK also where a cycle was met: walk_out says so. */
+enum status graph_walk_run(const struct graph *graph, graph_visit_fn visit, void *context,
+                           struct graph_walk *walk_out);
+
+/* Safe on a zeroed walk, and twice. */
+void graph_walk_release(struct graph_walk *walk);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SCHEDULER_GRAPH_H */

@@ -1,0 +1,241 @@
+#include "scheduler/lifetime.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/refusal.h"
+
+/* The last micro-batch that added to a gradient of a chunk. */
+struct accumulation {
+    int32_t head; /* F of the last virtual stage */
+    int32_t I;
+    int32_t W;
+};
+
+/* One rank while its line is read. Holders are micro-batches, ACTION_NONE where free. */
+struct lifetimes {
+    const struct plan *plan;
+    const struct plan_index *index;
+    int32_t rank;
+    int32_t *slots;     /* owns; [chunk · m + slot] */
+    int32_t *gradients; /* borrows from slots; [chunk · m + set] */
+    struct accumulation *last;
+};
+
+static bool count_is_right(int32_t count, bool lane)
+{
+    return lane ? count >= 1 : count == 0;
+}
+
+enum status lifetime_check_counts(const struct plan *plan)
+{
+    int32_t m = plan->shape.microbatches;
+    int32_t stage;
+
+    for (stage = 0; stage < plan_stages(plan); stage++) {
+        int32_t rank = plan->rank_of[stage];
+        const struct plan_buffers *buffers = plan_buffers_of(plan, rank, plan->chunk_of[stage]);
+        bool lane_f = plan_source(plan, stage, LANE_F) != ACTION_NONE;
+        bool lane_b = plan_trains(plan) && plan_source(plan, stage, LANE_B) != ACTION_NONE;
+
+        if (buffers->slots < 1 || buffers->slots > m || buffers->gradients < 0 ||
+            buffers->gradients > m || !count_is_right(buffers->landing_f, lane_f) ||
+            !count_is_right(buffers->landing_b, lane_b)) {
+            return status_fail(STATUS_ERR_REFUSED,
+                               "plan refused: rank %d, virtual stage %d: buffer counts %d slots, "
+                               "%d gradient sets, %d and %d landing buffers cannot be",
+                               rank, stage, buffers->slots, buffers->gradients, buffers->landing_f,
+                               buffers->landing_b);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status take(const struct lifetimes *lifetimes, int32_t i, int32_t *holders,
+                        int32_t number, int32_t count, const char *what)
+{
+    const struct action *action = &lifetimes->plan->lines[lifetimes->rank].actions[i];
+
+    if (number < 0 || number >= count) {
+        return REFUSAL(lifetimes->plan, lifetimes->rank, i, "%s %d is outside 0 to %d", what,
+                       number, count - 1);
+    }
+    if (holders[number] != ACTION_NONE) {
+        return REFUSAL(lifetimes->plan, lifetimes->rank, i,
+                       "takes %s %d, which micro-batch %d still holds", what, number,
+                       holders[number]);
+    }
+    holders[number] = action->microbatch;
+    return STATUS_OK;
+}
+
+static enum status hold(const struct lifetimes *lifetimes, int32_t i, const int32_t *holders,
+                        int32_t number, int32_t count, const char *what)
+{
+    const struct action *action = &lifetimes->plan->lines[lifetimes->rank].actions[i];
+
+    if (number < 0 || number >= count || holders[number] != action->microbatch) {
+        return REFUSAL(lifetimes->plan, lifetimes->rank, i,
+                       "uses %s %d, which its micro-batch does not hold", what, number);
+    }
+    return STATUS_OK;
+}
+
+/* Takes, uses and gives back what the action's kind does; the counts bound every number. */
+static enum status check_holders(const struct lifetimes *lifetimes, int32_t i)
+{
+    const struct plan *plan = lifetimes->plan;
+    const struct action *action = &plan->lines[lifetimes->rank].actions[i];
+    const struct plan_buffers *buffers = plan_buffers_of(plan, lifetimes->rank, action->chunk);
+    size_t row = (size_t)action->chunk * (size_t)plan->shape.microbatches;
+    int32_t *slots = lifetimes->slots + row;
+    int32_t *gradients = lifetimes->gradients + row;
+
+    if (action->kind == ACTION_F) {
+        TRY(take(lifetimes, i, slots, action->slot, buffers->slots, "slot"));
+        if (!plan_trains(plan)) {
+            slots[action->slot] = ACTION_NONE;
+        }
+        return STATUS_OK;
+    }
+    TRY(hold(lifetimes, i, slots, action->slot, buffers->slots, "slot"));
+    if (action->kind != ACTION_W) {
+        TRY(take(lifetimes, i, gradients, action->gradient, buffers->gradients, "gradient set"));
+    }
+    if (action->kind != ACTION_I) {
+        TRY(hold(lifetimes, i, gradients, action->gradient, buffers->gradients, "gradient set"));
+        gradients[action->gradient] = ACTION_NONE;
+        slots[action->slot] = ACTION_NONE;
+    }
+    return STATUS_OK;
+}
+
+/* The landing buffer of the message of `microbatch` into `stage`; ACTION_NONE without a lane. */
+static int32_t landing_in_turn(const struct lifetimes *lifetimes, int32_t stage, int32_t microbatch,
+                               enum lane_direction direction)
+{
+    const struct plan *plan = lifetimes->plan;
+    const struct plan_index *index = lifetimes->index;
+    const struct plan_buffers *buffers;
+
+    if (plan_source(plan, stage, direction) == ACTION_NONE) {
+        return ACTION_NONE;
+    }
+    buffers = plan_buffers_of(plan, plan->rank_of[stage], plan->chunk_of[stage]);
+    return index
+               ->turn[direction][(size_t)stage * (size_t)index->microbatches + (size_t)microbatch] %
+           (direction == LANE_F ? buffers->landing_f : buffers->landing_b);
+}
+
+static enum status check_landing(const struct lifetimes *lifetimes, int32_t i)
+{
+    const struct plan *plan = lifetimes->plan;
+    const struct action *action = &plan->lines[lifetimes->rank].actions[i];
+    enum lane_direction direction = (enum lane_direction)action->direction;
+    int32_t stage = action->virtual_stage;
+    int32_t expected;
+
+    if (action_is_compute((enum action_kind)action->kind)) {
+        direction = action->kind == ACTION_F ? LANE_F : LANE_B;
+    } else if (action->kind == ACTION_SEND) {
+        stage = plan_target(plan, stage, direction);
+    }
+    expected = landing_in_turn(lifetimes, stage, action->microbatch, direction);
+    if (action->landing != expected) {
+        return REFUSAL(plan, lifetimes->rank, i, "landing buffer %d, expected %d in turn",
+                       action->landing, expected);
+    }
+    return STATUS_OK;
+}
+
+static enum status ascend(const struct lifetimes *lifetimes, int32_t i, int32_t *last)
+{
+    const struct action *action = &lifetimes->plan->lines[lifetimes->rank].actions[i];
+
+    if (action->microbatch <= *last) {
+        return REFUSAL(lifetimes->plan, lifetimes->rank, i,
+                       "adds to gradients after micro-batch %d: the order must ascend", *last);
+    }
+    *last = action->microbatch;
+    return STATUS_OK;
+}
+
+static enum status check_accumulation(const struct lifetimes *lifetimes, int32_t i)
+{
+    const struct action *action = &lifetimes->plan->lines[lifetimes->rank].actions[i];
+    struct accumulation *last = &lifetimes->last[action->chunk];
+
+    if (action->kind == ACTION_F) {
+        return action->virtual_stage == lifetimes->index->stages - 1
+                   ? ascend(lifetimes, i, &last->head)
+                   : STATUS_OK;
+    }
+    if (action->kind != ACTION_W) {
+        TRY(ascend(lifetimes, i, &last->I));
+    }
+    return action->kind == ACTION_I ? STATUS_OK : ascend(lifetimes, i, &last->W);
+}
+
+/* Fields that lowering leaves empty for this kind. */
+static enum status check_empty(const struct lifetimes *lifetimes, int32_t i)
+{
+    const struct action *action = &lifetimes->plan->lines[lifetimes->rank].actions[i];
+    bool message = action->kind == ACTION_SEND || action->kind == ACTION_RECV;
+    bool compute = action_is_compute((enum action_kind)action->kind);
+
+    if ((!message && (action->peer != ACTION_NONE || action->sequence != ACTION_NONE)) ||
+        (!compute && (action->slot != ACTION_NONE || action->gradient != ACTION_NONE)) ||
+        (action->kind == ACTION_F && action->gradient != ACTION_NONE) ||
+        (!message && !compute && (action->landing != ACTION_NONE || action->chunk != 0))) {
+        return REFUSAL(lifetimes->plan, lifetimes->rank, i,
+                       "has a peer, sequence, slot, gradient set or landing buffer that this kind "
+                       "of action does not have");
+    }
+    return STATUS_OK;
+}
+
+static enum status check_line(struct lifetimes *lifetimes)
+{
+    const struct plan *plan = lifetimes->plan;
+    const struct plan_line *line = &plan->lines[lifetimes->rank];
+    size_t cells = (size_t)plan->shape.virtual_stages * (size_t)plan->shape.microbatches;
+    int32_t i;
+
+    memset(lifetimes->slots, 0xff, 2 * cells * sizeof(int32_t));
+    memset(lifetimes->last, 0xff, (size_t)plan->shape.virtual_stages * sizeof(*lifetimes->last));
+    for (i = 0; i < line->count; i++) {
+        enum action_kind kind = (enum action_kind)line->actions[i].kind;
+
+        TRY(check_empty(lifetimes, i));
+        if (kind == ACTION_SEND || kind == ACTION_RECV) {
+            TRY(check_landing(lifetimes, i));
+        } else if (action_is_compute(kind)) {
+            TRY(check_landing(lifetimes, i));
+            TRY(check_holders(lifetimes, i));
+            TRY(check_accumulation(lifetimes, i));
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status lifetime_check(const struct plan *plan, const struct plan_index *index)
+{
+    struct lifetimes lifetimes = {.plan = plan, .index = index};
+    size_t v = (size_t)plan->shape.virtual_stages;
+    size_t cells = v * (size_t)plan->shape.microbatches;
+    enum status status = STATUS_OK;
+
+    lifetimes.slots = calloc(2 * cells, sizeof(*lifetimes.slots));
+    lifetimes.last = calloc(v, sizeof(*lifetimes.last));
+    if (lifetimes.slots == NULL || lifetimes.last == NULL) {
+        status = status_fail(STATUS_ERR_NO_MEMORY, "validation: no memory for %zu cells", cells);
+    } else {
+        lifetimes.gradients = lifetimes.slots + cells;
+        for (; lifetimes.rank < plan->shape.ranks && status == STATUS_OK; lifetimes.rank++) {
+            status = check_line(&lifetimes);
+        }
+    }
+    free(lifetimes.slots);
+    free(lifetimes.last);
+    return status;
+}

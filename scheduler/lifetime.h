@@ -1,0 +1,31 @@
+/*
+ * lifetime -- whether the numbered buffers of a lowered plan are free when they are taken.
+ *
+ * Part of plan_validate(), for plans that are complete and in order on each rank. Also checks that
+ * everything that adds to a gradient comes in ascending micro-batch order.
+ */
+#ifndef SCHEDULER_LIFETIME_H
+#define SCHEDULER_LIFETIME_H
+
+#include "base/status.h"
+#include "scheduler/plan.h"
+#include "scheduler/plan_index.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether the buffer counts of all chunks can be: in range, at least one landing buffer for each
+ * lane and none without a lane. */
+enum status lifetime_check_counts(const struct plan *plan);
+
+/* Slots and gradient sets are free when taken and stay with their micro-batch; landing buffers go
+ * in turn and are the same at both ends and at their readers; accumulation ascends. That nobody
+ * writes into a landing or out buffer that is still read is the graph's to say: those are edges. */
+enum status lifetime_check(const struct plan *plan, const struct plan_index *index);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SCHEDULER_LIFETIME_H */

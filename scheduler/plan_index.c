@@ -1,0 +1,359 @@
+#include "scheduler/plan_index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/refusal.h"
+
+enum plan_place plan_place_send(enum lane_direction direction)
+{
+    return direction == LANE_F ? PLACE_SEND_F : PLACE_SEND_B;
+}
+
+enum plan_place plan_place_receive(enum lane_direction direction)
+{
+    return direction == LANE_F ? PLACE_RECV_F : PLACE_RECV_B;
+}
+
+enum plan_place plan_place_compute(enum lane_direction direction)
+{
+    return direction == LANE_F ? PLACE_F : PLACE_I;
+}
+
+static size_t cell(const struct plan_index *index, int32_t stage, int32_t microbatch)
+{
+    return (size_t)stage * (size_t)index->microbatches + (size_t)microbatch;
+}
+
+int32_t plan_index_at(const struct plan_index *index, enum plan_place place, int32_t stage,
+                      int32_t microbatch)
+{
+    return index->place[place] == NULL ? ACTION_NONE
+                                       : index->place[place][cell(index, stage, microbatch)];
+}
+
+/* A table filled with ACTION_NONE, which is all bits set. */
+static int32_t *none_table(size_t elems)
+{
+    int32_t *table = malloc((elems > 0 ? elems : 1) * sizeof(*table));
+
+    if (table != NULL) {
+        memset(table, 0xff, elems * sizeof(*table));
+    }
+    return table;
+}
+
+static bool alloc_tables(struct plan_index *index, const struct plan *plan)
+{
+    size_t stages = (size_t)index->stages;
+    size_t cells = stages * (size_t)index->microbatches;
+    int last = plan->lowered ? PLACES : PLACE_W + 1;
+    bool whole = true;
+    int i;
+
+    index->stage_of = none_table(stages);
+    index->first = calloc((size_t)plan->shape.ranks + 1, sizeof(*index->first));
+    for (i = 0; i < last; i++) {
+        index->place[i] = none_table(cells);
+        whole = whole && index->place[i] != NULL;
+    }
+    for (i = 0; plan->lowered && i < LANE_DIRECTIONS; i++) {
+        index->order[i] = none_table(cells);
+        index->turn[i] = none_table(cells);
+        index->lane_of[i] = none_table(stages);
+        whole =
+            whole && index->order[i] != NULL && index->turn[i] != NULL && index->lane_of[i] != NULL;
+    }
+    return whole && index->stage_of != NULL && index->first != NULL;
+}
+
+/* Messages of one direction into the chunks of one rank from one source rank share a lane. */
+static int32_t find_lane(const struct plan_index *index, const struct plan *plan, int32_t stage,
+                         enum lane_direction direction)
+{
+    int32_t source = plan->rank_of[plan_source(plan, stage, direction)];
+    int32_t rank = plan->rank_of[stage];
+    int32_t chunk;
+
+    for (chunk = 0; chunk < plan->chunk_of[stage]; chunk++) {
+        int32_t other = index->stage_of[rank * plan->shape.virtual_stages + chunk];
+        int32_t from = plan_source(plan, other, direction);
+
+        if (from != ACTION_NONE && plan->rank_of[from] == source) {
+            return index->lane_of[direction][other];
+        }
+    }
+    return ACTION_NONE;
+}
+
+static enum status make_lanes(struct plan_index *index, const struct plan *plan)
+{
+    size_t most = (size_t)index->stages * LANE_DIRECTIONS;
+    int32_t chunk;
+    int32_t rank;
+    int32_t lane;
+    int direction;
+
+    index->lane_first = calloc(most + 1, sizeof(*index->lane_first));
+    index->lane_received = calloc(most, sizeof(*index->lane_received));
+    index->receives = none_table(most * (size_t)index->microbatches);
+    if (index->lane_first == NULL || index->lane_received == NULL || index->receives == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "plan index: no memory for %zu lanes", most);
+    }
+    for (direction = 0; direction < LANE_DIRECTIONS; direction++) {
+        for (rank = 0; rank < plan->shape.ranks; rank++) {
+            for (chunk = 0; chunk < plan->shape.virtual_stages; chunk++) {
+                int32_t stage = index->stage_of[rank * plan->shape.virtual_stages + chunk];
+
+                if (plan_source(plan, stage, (enum lane_direction)direction) == ACTION_NONE) {
+                    continue;
+                }
+                lane = find_lane(index, plan, stage, (enum lane_direction)direction);
+                lane = lane == ACTION_NONE ? index->lanes++ : lane;
+                index->lane_of[direction][stage] = lane;
+                index->lane_first[lane + 1] += index->microbatches;
+            }
+        }
+    }
+    for (lane = 0; lane < index->lanes; lane++) {
+        index->lane_first[lane + 1] += index->lane_first[lane];
+    }
+    return STATUS_OK;
+}
+
+static enum status check_depends(const struct plan *plan, int32_t rank, int32_t i)
+{
+    const struct action *action = &plan->lines[rank].actions[i];
+    bool open = false;
+    int d;
+
+    for (d = 0; d < ACTION_DEPENDS; d++) {
+        int32_t other = action->depends[d];
+
+        if (other < ACTION_NONE || other >= i) {
+            return REFUSAL(plan, rank, i, "dependency %d does not point to an earlier action",
+                           other);
+        }
+        if (open && other != ACTION_NONE) {
+            return REFUSAL(plan, rank, i, "dependency %d stands behind an empty place", other);
+        }
+        open = other == ACTION_NONE;
+    }
+    return STATUS_OK;
+}
+
+static enum status check_message(const struct plan *plan, int32_t rank, int32_t i)
+{
+    const struct action *action = &plan->lines[rank].actions[i];
+    int32_t other;
+
+    if (!plan->lowered) {
+        return REFUSAL(plan, rank, i, "a compute-only plan has no messages");
+    }
+    if (action->direction >= LANE_DIRECTIONS) {
+        return REFUSAL(plan, rank, i, "direction %d is not known", action->direction);
+    }
+    other = action->kind == ACTION_SEND
+                ? plan_target(plan, action->virtual_stage, (enum lane_direction)action->direction)
+                : plan_source(plan, action->virtual_stage, (enum lane_direction)action->direction);
+    if (other == ACTION_NONE) {
+        return REFUSAL(plan, rank, i, "no other rank is at the other end of this message");
+    }
+    if (action->peer != plan->rank_of[other]) {
+        return REFUSAL(plan, rank, i, "peer is rank %d, expected rank %d", action->peer,
+                       plan->rank_of[other]);
+    }
+    return STATUS_OK;
+}
+
+/* Everything that can be said about an action without looking at another. */
+static enum status check_action(const struct plan *plan, int32_t rank, int32_t i)
+{
+    const struct action *action = &plan->lines[rank].actions[i];
+
+    TRY(check_depends(plan, rank, i));
+    if (action->kind >= ACTION_KINDS || action->kind == ACTION_REDUCE) {
+        return REFUSAL(plan, rank, i, "this kind of action is not part of a plan yet known");
+    }
+    if (action->kind == ACTION_SYNC || action->kind == ACTION_STEP) {
+        if (!plan->lowered || action->virtual_stage != ACTION_NONE ||
+            action->microbatch != ACTION_NONE) {
+            return REFUSAL(plan, rank, i, "expected in lowered plans only, for the whole rank");
+        }
+        return STATUS_OK;
+    }
+    if (action->virtual_stage < 0 || action->virtual_stage >= plan_stages(plan) ||
+        plan->rank_of[action->virtual_stage] != rank ||
+        plan->chunk_of[action->virtual_stage] != action->chunk) {
+        return REFUSAL(plan, rank, i, "virtual stage %d is not chunk %d of this rank",
+                       action->virtual_stage, action->chunk);
+    }
+    if (action->microbatch < 0 || action->microbatch >= plan->shape.microbatches) {
+        return REFUSAL(plan, rank, i, "micro-batch %d is outside 0 to %d", action->microbatch,
+                       plan->shape.microbatches - 1);
+    }
+    if (!action_is_compute((enum action_kind)action->kind)) {
+        return check_message(plan, rank, i);
+    }
+    if (action->direction != LANE_F) {
+        return REFUSAL(plan, rank, i, "has a direction, which only messages have");
+    }
+    return STATUS_OK;
+}
+
+static enum status put(struct plan_index *index, const struct plan *plan, int32_t rank, int32_t i,
+                       enum plan_place place)
+{
+    const struct action *action = &plan->lines[rank].actions[i];
+    int32_t *at = &index->place[place][cell(index, action->virtual_stage, action->microbatch)];
+
+    if (*at != ACTION_NONE) {
+        char other[32];
+
+        (void)action_print(&plan->lines[rank].actions[*at], other, sizeof(other));
+        return REFUSAL(plan, rank, i, "repeats action %d (%s)", *at, other);
+    }
+    *at = i;
+    return STATUS_OK;
+}
+
+/* `sent[direction][stage]` counts the messages into a virtual stage so far. */
+static enum status put_message(struct plan_index *index, const struct plan *plan, int32_t rank,
+                               int32_t i, int32_t *const sent[LANE_DIRECTIONS])
+{
+    const struct action *action = &plan->lines[rank].actions[i];
+    enum lane_direction direction = (enum lane_direction)action->direction;
+    int32_t stage = action->virtual_stage;
+
+    if (action->kind == ACTION_SEND) {
+        int32_t target = plan_target(plan, stage, direction);
+        int32_t n = sent[direction][target];
+
+        TRY(put(index, plan, rank, i, plan_place_send(direction)));
+        index->order[direction][cell(index, target, n)] = action->microbatch;
+        index->turn[direction][cell(index, target, action->microbatch)] = n;
+        sent[direction][target]++;
+    } else {
+        int32_t lane = index->lane_of[direction][stage];
+
+        TRY(put(index, plan, rank, i, plan_place_receive(direction)));
+        index->receives[index->lane_first[lane] + index->lane_received[lane]] = i;
+        index->lane_received[lane]++;
+    }
+    return STATUS_OK;
+}
+
+static enum status put_sync(struct plan_index *index, const struct plan *plan, int32_t rank,
+                            int32_t i)
+{
+    bool head = rank == plan->rank_of[plan_stages(plan) - 1];
+    bool owner = rank == plan->rank_of[0];
+
+    if (!plan_syncs(plan) || (!head && !owner)) {
+        return REFUSAL(plan, rank, i, "this rank has no part in an embedding sync");
+    }
+    if (index->sync[head ? 0 : 1] != ACTION_NONE) {
+        return REFUSAL(plan, rank, i, "repeats action %d (SYNC)", index->sync[head ? 0 : 1]);
+    }
+    index->sync[head ? 0 : 1] = i;
+    return STATUS_OK;
+}
+
+static enum status put_action(struct plan_index *index, const struct plan *plan, int32_t rank,
+                              int32_t i, int32_t *const sent[LANE_DIRECTIONS])
+{
+    TRY(check_action(plan, rank, i));
+    switch ((enum action_kind)plan->lines[rank].actions[i].kind) {
+    case ACTION_F:
+        return put(index, plan, rank, i, PLACE_F);
+    case ACTION_I:
+        return put(index, plan, rank, i, PLACE_I);
+    case ACTION_W:
+        return put(index, plan, rank, i, PLACE_W);
+    case ACTION_B:
+        TRY(put(index, plan, rank, i, PLACE_I));
+        return put(index, plan, rank, i, PLACE_W);
+    case ACTION_SEND:
+    case ACTION_RECV:
+        return put_message(index, plan, rank, i, sent);
+    case ACTION_SYNC:
+        return put_sync(index, plan, rank, i);
+    default:
+        return STATUS_OK;
+    }
+}
+
+static enum status put_all(struct plan_index *index, const struct plan *plan)
+{
+    int32_t *counts = calloc((size_t)index->stages * LANE_DIRECTIONS, sizeof(*counts));
+    int32_t *sent[LANE_DIRECTIONS] = {counts, counts == NULL ? NULL : counts + index->stages};
+    enum status status = STATUS_OK;
+    int32_t rank;
+    int32_t i;
+
+    if (counts == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "plan index: no memory for %d stages",
+                           index->stages);
+    }
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
+        index->first[rank + 1] = index->first[rank] + plan->lines[rank].count;
+        for (i = 0; i < plan->lines[rank].count; i++) {
+            TRY_OR(done, status, put_action(index, plan, rank, i, sent));
+        }
+    }
+
+done:
+    free(counts);
+    return status;
+}
+
+enum status plan_index_init(struct plan_index *index, const struct plan *plan)
+{
+    enum status status = STATUS_OK;
+    int32_t stage;
+
+    memset(index, 0, sizeof(*index));
+    index->stages = plan_stages(plan);
+    index->microbatches = plan->shape.microbatches;
+    index->sync[0] = ACTION_NONE;
+    index->sync[1] = ACTION_NONE;
+    if (!alloc_tables(index, plan)) {
+        plan_index_release(index);
+        return status_fail(STATUS_ERR_NO_MEMORY,
+                           "plan index: no memory for %d virtual stages of %d micro-batches",
+                           plan_stages(plan), plan->shape.microbatches);
+    }
+    for (stage = 0; stage < index->stages; stage++) {
+        index->stage_of[plan->rank_of[stage] * plan->shape.virtual_stages + plan->chunk_of[stage]] =
+            stage;
+    }
+    if (plan->lowered) {
+        TRY_OR(fail, status, make_lanes(index, plan));
+    }
+    TRY_OR(fail, status, put_all(index, plan));
+    return STATUS_OK;
+
+fail:
+    plan_index_release(index);
+    return status;
+}
+
+void plan_index_release(struct plan_index *index)
+{
+    int i;
+
+    for (i = 0; i < PLACES; i++) {
+        free(index->place[i]);
+    }
+    for (i = 0; i < LANE_DIRECTIONS; i++) {
+        free(index->order[i]);
+        free(index->turn[i]);
+        free(index->lane_of[i]);
+    }
+    free(index->stage_of);
+    free(index->first);
+    free(index->lane_first);
+    free(index->lane_received);
+    free(index->receives);
+    memset(index, 0, sizeof(*index));
+}

@@ -1,0 +1,208 @@
+#include "scheduler/simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/graph.h"
+#include "scheduler/plan_index.h"
+
+/* What a visit of the walk needs. */
+struct clockwork {
+    const struct plan *plan;
+    const struct plan_costs *costs;
+    struct simulation *simulation;
+};
+
+static double duration(const struct plan_costs *costs, const struct action *action)
+{
+    switch ((enum action_kind)action->kind) {
+    case ACTION_F:
+        return costs->F[action->virtual_stage];
+    case ACTION_I:
+        return costs->I[action->virtual_stage];
+    case ACTION_W:
+        return costs->W[action->virtual_stage];
+    case ACTION_B:
+        return costs->I[action->virtual_stage] + costs->W[action->virtual_stage];
+    case ACTION_SEND:
+        return costs->message;
+    default:
+        return 0.0;
+    }
+}
+
+/* An action begins when the last of what it waits for has ended. */
+static void visit(void *context, struct graph_node node, const struct graph_edge *edges,
+                  int32_t count)
+{
+    struct clockwork *clockwork = context;
+    struct simulation *simulation = clockwork->simulation;
+    double begin = 0.0;
+    int32_t i;
+
+    for (i = 0; i < count; i++) {
+        double end = simulation->end[edges[i].from.rank][edges[i].from.index];
+
+        begin = end > begin ? end : begin;
+    }
+    simulation->begin[node.rank][node.index] = begin;
+    simulation->end[node.rank][node.index] =
+        begin + duration(clockwork->costs, &clockwork->plan->lines[node.rank].actions[node.index]);
+}
+
+static enum status simulation_init(struct simulation *simulation, const struct plan *plan,
+                                   const struct plan_index *index)
+{
+    size_t ranks = (size_t)plan->shape.ranks;
+    size_t nodes = (size_t)index->first[ranks];
+    double *times;
+    size_t rank;
+
+    memset(simulation, 0, sizeof(*simulation));
+    simulation->ranks = plan->shape.ranks;
+    simulation->begin = calloc(2 * ranks, sizeof(*simulation->begin));
+    times = malloc((2 * nodes + 1) * sizeof(*times));
+    if (simulation->begin == NULL || times == NULL) {
+        free(times);
+        return status_fail(STATUS_ERR_NO_MEMORY, "simulation: no memory for %zu actions", nodes);
+    }
+    simulation->end = simulation->begin + ranks;
+    for (rank = 0; rank < ranks; rank++) {
+        simulation->begin[rank] = times + index->first[rank];
+        simulation->end[rank] = times + nodes + index->first[rank];
+    }
+    return STATUS_OK;
+}
+
+/* Sums up the compute actions of each rank. */
+static void sum_up(struct simulation *simulation, const struct plan *plan,
+                   const struct plan_costs *costs)
+{
+    double span = 0.0;
+    int32_t rank;
+    int32_t i;
+
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
+        const struct plan_line *line = &plan->lines[rank];
+        double load = 0.0;
+        double first = -1.0;
+        double last = 0.0;
+
+        for (i = 0; i < line->count; i++) {
+            if (action_is_compute((enum action_kind)line->actions[i].kind)) {
+                first = first < 0.0 ? simulation->begin[rank][i] : first;
+                last = simulation->end[rank][i];
+                load += duration(costs, &line->actions[i]);
+            }
+        }
+        simulation->makespan = last > simulation->makespan ? last : simulation->makespan;
+        simulation->ideal = load > simulation->ideal ? load : simulation->ideal;
+        span = first >= 0.0 && last - first > span ? last - first : span;
+    }
+    simulation->bubble = simulation->makespan - simulation->ideal;
+    simulation->span_bubble = span - simulation->ideal;
+}
+
+static enum status simulate_indexed(const struct plan *plan, const struct plan_index *index,
+                                    const struct plan_costs *costs, struct simulation *simulation)
+{
+    struct clockwork clockwork = {.plan = plan, .costs = costs, .simulation = simulation};
+    struct graph graph = {.plan = plan, .index = index, .rules = {.unbounded = costs->unbounded}};
+    struct graph_walk walk;
+    bool cyclic;
+
+    TRY(graph_walk_run(&graph, visit, &clockwork, &walk));
+    cyclic = walk.cyclic;
+    graph_walk_release(&walk);
+    if (cyclic) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "simulation: the plan deadlocks; validation names the cycle");
+    }
+    sum_up(simulation, plan, costs);
+    return STATUS_OK;
+}
+
+enum status plan_simulate(const struct plan *lowered, const struct plan_costs *costs,
+                          struct simulation *simulation_out)
+{
+    struct simulation simulation = {.ranks = 0};
+    struct plan_index index;
+    enum status status;
+
+    if (!lowered->lowered) {
+        return status_fail(STATUS_ERR_INVALID, "simulation: the plan is not lowered yet");
+    }
+    TRY(plan_index_init(&index, lowered));
+    TRY_OR(done, status, simulation_init(&simulation, lowered, &index));
+    TRY_OR(done, status, simulate_indexed(lowered, &index, costs, &simulation));
+
+done:
+    plan_index_release(&index);
+    if (status < 0) {
+        simulation_release(&simulation);
+        return status;
+    }
+    *simulation_out = simulation;
+    return STATUS_OK;
+}
+
+void simulation_release(struct simulation *simulation)
+{
+    /* begin and end are two halves of one table over one block of times. */
+    if (simulation->begin != NULL) {
+        free(simulation->begin[0]);
+    }
+    free(simulation->begin);
+    memset(simulation, 0, sizeof(*simulation));
+}
+
+enum status plan_costs_uniform(const struct plan *plan, double F, double I, double W,
+                               double message, struct plan_costs *costs_out)
+{
+    size_t stages = (size_t)plan_stages(plan);
+    double v = (double)plan->shape.virtual_stages;
+    double *table = malloc(3 * stages * sizeof(*table));
+    size_t s;
+
+    if (table == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "costs: no memory for %zu virtual stages", stages);
+    }
+    for (s = 0; s < stages; s++) {
+        table[s] = F / v;
+        table[stages + s] = I / v;
+        table[2 * stages + s] = W / v;
+    }
+    *costs_out = (struct plan_costs){
+        .F = table, .I = table + stages, .W = table + 2 * stages, .message = message};
+    return STATUS_OK;
+}
+
+void plan_costs_release(struct plan_costs *costs)
+{
+    /* The three arrays are one block, which F begins. */
+    free((void *)costs->F);
+    memset(costs, 0, sizeof(*costs));
+}
+
+enum status plan_peaks(const struct plan *plan, bool w_holds, double *peak_out)
+{
+    enum action_kind last = w_holds ? ACTION_W : ACTION_I;
+    bool trains = plan_trains(plan);
+    int32_t rank;
+    int32_t i;
+
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
+        int32_t held = 0; /* stashes of chunks */
+        int32_t peak = 0;
+
+        for (i = 0; i < plan->lines[rank].count; i++) {
+            enum action_kind kind = (enum action_kind)plan->lines[rank].actions[i].kind;
+
+            held += kind == ACTION_F;
+            peak = held > peak ? held : peak;
+            held -= trains ? kind == ACTION_B || kind == last : kind == ACTION_F;
+        }
+        peak_out[rank] = (double)peak / (double)plan->shape.virtual_stages;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,307 @@
+#include "scheduler/trace_event.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/action.h"
+
+/* Beyond this a double no longer holds every nanosecond. */
+#define MOST_NS 9007199254740992.0
+
+static const char *const kind_names[] = {
+#define X(kind, name, track) name,
+    TRACE_TABLE(X)
+#undef X
+};
+
+static const char *const track_names[] = {
+#define X(id, name) name,
+    TRACE_TRACK_TABLE(X)
+#undef X
+};
+
+static const char *const arg_names[SPAN_ARGS] = {
+    [TRACE_ARG_STEP] = "step",
+    [TRACE_ARG_MICROBATCH] = "microbatch",
+    [TRACE_ARG_VIRTUAL_STAGE] = "virtual_stage",
+    [TRACE_ARG_PEER] = "peer",
+    [TRACE_ARG_SEQUENCE] = "sequence",
+    [TRACE_ARG_DIRECTION] = "direction",
+    [TRACE_ARG_INDEX] = "index",
+    [TRACE_ARG_EVALUATION] = "evaluation",
+};
+
+const char *trace_kind_name(uint32_t kind)
+{
+    return kind < TRACE_KINDS ? kind_names[kind] : "?";
+}
+
+bool trace_kind_is_compute(uint32_t kind)
+{
+    return kind == TRACE_F || kind == TRACE_I || kind == TRACE_W || kind == TRACE_B;
+}
+
+enum trace_track trace_track_of(const struct span *span)
+{
+    bool backward = span->args[TRACE_ARG_DIRECTION] == LANE_B;
+
+    switch (span->kind) {
+    case TRACE_WAIT:
+        return TRACE_TRACK_WAIT;
+    case TRACE_SEND:
+        return backward ? TRACE_TRACK_SEND_B : TRACE_TRACK_SEND_F;
+    case TRACE_RECV:
+        return backward ? TRACE_TRACK_RECV_B : TRACE_TRACK_RECV_F;
+    case TRACE_SYNC:
+        return TRACE_TRACK_EMBEDDING;
+    case TRACE_OPTIMIZER:
+        return TRACE_TRACK_OPTIMIZER;
+    case TRACE_DATA:
+        return TRACE_TRACK_DATA;
+    case TRACE_STEP:
+    case TRACE_EVALUATE:
+        return TRACE_TRACK_CONTROL;
+    default:
+        return TRACE_TRACK_COMPUTE;
+    }
+}
+
+const char *trace_track_name(enum trace_track track)
+{
+    return track_names[track];
+}
+
+size_t trace_event_name(const struct span *span, char *out, size_t out_bytes)
+{
+    int32_t stage = span->args[TRACE_ARG_VIRTUAL_STAGE];
+    int32_t microbatch = span->args[TRACE_ARG_MICROBATCH];
+    const char *direction = span->args[TRACE_ARG_DIRECTION] == LANE_B ? "B" : "F";
+    int length = 0;
+
+    if (stage < 0 || microbatch < 0) {
+        length = snprintf(out, out_bytes, "%s", trace_kind_name(span->kind));
+    } else if (span->kind == TRACE_SEND || span->kind == TRACE_RECV) {
+        length = snprintf(out, out_bytes, "%d%s_%s%d", (int)stage,
+                          span->kind == TRACE_SEND ? "SEND" : "RECV", direction, (int)microbatch);
+    } else if (trace_kind_is_compute(span->kind)) {
+        length = snprintf(out, out_bytes, "%d%s%d", (int)stage, trace_kind_name(span->kind),
+                          (int)microbatch);
+    } else {
+        length = snprintf(out, out_bytes, "%s", trace_kind_name(span->kind));
+    }
+    return length < 0 ? 0 : (size_t)length;
+}
+
+/* Microseconds with three decimals. */
+static void print_us(int64_t ns, char out[32])
+{
+    const char *sign = ns < 0 ? "-" : "";
+    uint64_t size = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
+
+    (void)snprintf(out, 32, "%s%" PRIu64 ".%03" PRIu64, sign, size / 1000, size % 1000);
+}
+
+size_t trace_event_print(const struct span *span, int32_t pid, int32_t tid, int64_t origin_ns,
+                         char *out, size_t out_bytes)
+{
+    char name[48];
+    char begin[32];
+    char duration[32];
+    size_t used = 0;
+
+    (void)trace_event_name(span, name, sizeof(name));
+    print_us(span->begin_ns - origin_ns, begin);
+    print_us(span->end_ns - span->begin_ns, duration);
+    used = (size_t)snprintf(out, out_bytes,
+                            "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,"
+                            "\"ts\":%s,\"dur\":%s,\"args\":{",
+                            name, trace_kind_name(span->kind), (int)pid, (int)tid, begin, duration);
+    for (int arg = 0; arg < SPAN_ARGS; arg++) {
+        if (span->args[arg] != ACTION_NONE) {
+            used += (size_t)snprintf(out + used, out_bytes - used, "\"%s\":%d,", arg_names[arg],
+                                     (int)span->args[arg]);
+        }
+    }
+    used += (size_t)snprintf(out + used, out_bytes - used, "\"bytes\":%" PRIu64 "}}", span->bytes);
+    return used;
+}
+
+size_t trace_event_print_track(int32_t pid, int32_t tid, enum trace_track track, int32_t overflow,
+                               char *out, size_t out_bytes)
+{
+    char more[16] = "";
+    int length = 0;
+
+    if (overflow > 0) {
+        (void)snprintf(more, sizeof(more), " (%d)", (int)overflow + 1);
+    }
+    length = snprintf(out, out_bytes,
+                      "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,"
+                      "\"args\":{\"name\":\"%s%s\"}},\n"
+                      "{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%d,\"tid\":%d,"
+                      "\"args\":{\"sort_index\":%d}}",
+                      (int)pid, (int)tid, track_names[track], more, (int)pid, (int)tid,
+                      (int)track * 64 + (int)overflow);
+    return length < 0 ? 0 : (size_t)length;
+}
+
+size_t trace_event_print_flow(bool arrives, int32_t direction, uint64_t id, int32_t pid,
+                              int32_t tid, int64_t ns, char *out, size_t out_bytes)
+{
+    char time[32];
+    int length = 0;
+
+    print_us(ns, time);
+    length =
+        snprintf(out, out_bytes,
+                 "{\"ph\":\"%s\",%s\"name\":\"%s\",\"cat\":\"message\",\"id\":%" PRIu64
+                 ",\"pid\":%d,\"tid\":%d,\"ts\":%s}",
+                 arrives ? "f" : "s", arrives ? "\"bp\":\"e\"," : "",
+                 direction == LANE_B ? "gradient" : "activation", id, (int)pid, (int)tid, time);
+    return length < 0 ? 0 : (size_t)length;
+}
+
+static enum status take_int(const json_t *object, const char *key, int64_t least, int64_t most,
+                            int64_t *value_out)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!json_is_integer(value) || json_integer_value(value) < least ||
+        json_integer_value(value) > most) {
+        return status_note(STATUS_ERR_FORMAT,
+                           "expected an integer from %" PRId64 " to %" PRId64 " as \"%s\"", least,
+                           most, key);
+    }
+    *value_out = json_integer_value(value);
+    return STATUS_OK;
+}
+
+static enum status take_ns(const json_t *object, const char *key, int64_t *ns_out)
+{
+    const json_t *value = json_object_get(object, key);
+    double ns = json_is_number(value) ? json_number_value(value) * 1e3 : NAN;
+
+    if (!(fabs(ns) <= MOST_NS)) {
+        return status_note(STATUS_ERR_FORMAT, "expected microseconds as \"%s\"", key);
+    }
+    *ns_out = llround(ns);
+    return STATUS_OK;
+}
+
+static bool find_kind(const char *name, uint32_t *kind_out)
+{
+    for (uint32_t kind = 0; kind < TRACE_KINDS; kind++) {
+        if (strcmp(name, kind_names[kind]) == 0) {
+            *kind_out = kind;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum status take_args(const json_t *args, struct span *span)
+{
+    int64_t value = 0;
+
+    for (int arg = 0; arg < SPAN_ARGS; arg++) {
+        span->args[arg] = ACTION_NONE;
+        if (json_object_get(args, arg_names[arg]) != NULL) {
+            TRY(take_int(args, arg_names[arg], INT32_MIN, INT32_MAX, &value));
+            span->args[arg] = (int32_t)value;
+        }
+    }
+    TRY(take_int(args, "bytes", 0, INT64_MAX, &value));
+    span->bytes = (uint64_t)value;
+    return STATUS_OK;
+}
+
+/* An X event of a kind that is not known stays OTHER: a newer weir wrote it. */
+static enum status take_span(const json_t *event, struct trace_line *line)
+{
+    const json_t *category = json_object_get(event, "cat");
+    int64_t duration = 0;
+
+    if (!json_is_string(category)) {
+        return status_note(STATUS_ERR_FORMAT, "expected a string as \"cat\"");
+    }
+    if (!find_kind(json_string_value(category), &line->span.kind)) {
+        return STATUS_OK;
+    }
+    TRY(take_ns(event, "ts", &line->span.begin_ns));
+    TRY(take_ns(event, "dur", &duration));
+    if (duration < 0) {
+        return status_note(STATUS_ERR_FORMAT, "a duration below zero");
+    }
+    line->span.end_ns = line->span.begin_ns + duration;
+    TRY(take_args(json_object_get(event, "args"), &line->span));
+    line->kind = TRACE_LINE_SPAN;
+    return STATUS_OK;
+}
+
+static enum status take_process(const json_t *event, struct trace_line *line)
+{
+    const json_t *args = json_object_get(event, "args");
+    const json_t *run = json_object_get(args, "run");
+    int64_t rank = 0;
+    int64_t pipeline_rank = 0;
+
+    if (!json_is_string(run)) {
+        return status_note(STATUS_ERR_FORMAT, "expected a string as \"run\"");
+    }
+    TRY(take_int(event, "pid", 0, INT32_MAX, &rank));
+    TRY(take_int(args, "pipeline_rank", 0, rank, &pipeline_rank));
+    line->run_name = strdup(json_string_value(run));
+    if (line->run_name == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "trace: the name of the run");
+    }
+    line->rank = (int32_t)rank;
+    line->pipeline_rank = (int32_t)pipeline_rank;
+    line->kind = TRACE_LINE_PROCESS;
+    return STATUS_OK;
+}
+
+static enum status take_event(const json_t *event, struct trace_line *line)
+{
+    const char *phase = json_string_value(json_object_get(event, "ph"));
+    const char *name = json_string_value(json_object_get(event, "name"));
+    int64_t dropped = 0;
+
+    if (phase == NULL || name == NULL) {
+        return status_note(STATUS_ERR_FORMAT, "expected strings as \"ph\" and \"name\"");
+    }
+    if (strcmp(phase, "X") == 0) {
+        return take_span(event, line);
+    }
+    if (strcmp(phase, "M") == 0 && strcmp(name, "process_name") == 0) {
+        return take_process(event, line);
+    }
+    if (strcmp(phase, "M") == 0 && strcmp(name, "weir_end") == 0) {
+        TRY(take_int(json_object_get(event, "args"), "dropped", 0, INT64_MAX, &dropped));
+        line->dropped = (uint64_t)dropped;
+        line->kind = TRACE_LINE_END;
+    }
+    return STATUS_OK;
+}
+
+enum status trace_line_parse(const char *text, size_t text_bytes, struct trace_line *line_out)
+{
+    struct trace_line line = {.kind = TRACE_LINE_OTHER};
+    enum status status = STATUS_OK;
+    json_error_t error;
+    json_t *event = json_loadb(text, text_bytes, 0, &error);
+
+    if (!json_is_object(event)) {
+        json_decref(event);
+        return status_note(STATUS_ERR_FORMAT, "not a JSON object: %s",
+                           event == NULL ? error.text : "another type");
+    }
+    status = take_event(event, &line);
+    json_decref(event);
+    TRY(status);
+    *line_out = line;
+    return STATUS_OK;
+}

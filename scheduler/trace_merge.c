@@ -1,0 +1,261 @@
+#include "scheduler/trace_merge.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/escape.h"
+#include "scheduler/trace_event.h"
+#include "scheduler/trace_message.h"
+
+#define LEVEL_DEPTH 8
+
+/* The open slices of one track, the innermost last. */
+struct level {
+    int64_t ends[LEVEL_DEPTH];
+    int depth;
+};
+
+/* All levels of one track: the first and its overflows. */
+struct level_list {
+    struct level *levels; /* owns */
+    int32_t count;
+};
+
+/* One slice in the order of time. */
+struct slice {
+    const struct trace_rank *rank;
+    const struct span *span;
+    int32_t tid;
+};
+
+struct merge {
+    const struct trace_run *run;
+    struct slice *slices; /* owns; rank by rank at first, in the order of time when written */
+    size_t count;
+    size_t *first_slice;            /* owns; of each rank, while slices stand rank by rank */
+    struct trace_message *messages; /* owns */
+    size_t message_count;
+    FILE *file; /* borrows */
+    char line[TRACE_EVENT_BYTES];
+};
+
+static bool level_takes(struct level *level, const struct span *span)
+{
+    while (level->depth > 0 && level->ends[level->depth - 1] <= span->begin_ns) {
+        level->depth--;
+    }
+    if (level->depth == LEVEL_DEPTH ||
+        (level->depth > 0 && level->ends[level->depth - 1] < span->end_ns)) {
+        return false;
+    }
+    level->ends[level->depth++] = span->end_ns;
+    return true;
+}
+
+/* Puts the slice on the first level of its track that can hold it. */
+static enum status choose_level(struct level_list *list, const struct span *span,
+                                int32_t *level_out)
+{
+    for (int32_t index = 0; index < list->count; index++) {
+        if (level_takes(&list->levels[index], span)) {
+            *level_out = index;
+            return STATUS_OK;
+        }
+    }
+    struct level *levels = realloc(list->levels, ((size_t)list->count + 1) * sizeof(*levels));
+
+    if (levels == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "trace: %d overlapping slices of a track",
+                           (int)list->count + 1);
+    }
+    list->levels = levels;
+    levels[list->count] = (struct level){.ends = {span->end_ns}, .depth = 1};
+    *level_out = list->count++;
+    return STATUS_OK;
+}
+
+static enum status put_line(struct merge *merge, size_t line_bytes)
+{
+    if (fwrite(",\n", 1, 2, merge->file) != 2 ||
+        fwrite(merge->line, 1, line_bytes, merge->file) != line_bytes) {
+        return STATUS_ERR_IO;
+    }
+    return STATUS_OK;
+}
+
+static int32_t track_tid(enum trace_track track, int32_t level)
+{
+    return (int32_t)track + level * TRACE_TRACKS;
+}
+
+/* Gives each slice of a rank its track and names the tracks that are used. */
+static enum status place_rank(struct merge *merge, const struct trace_rank *rank,
+                              struct slice *slices)
+{
+    struct level_list lists[TRACE_TRACKS] = {{0}};
+    enum status status = STATUS_OK;
+
+    for (size_t index = 0; status >= 0 && index < rank->count; index++) {
+        enum trace_track track = trace_track_of(&rank->spans[index]);
+        int32_t level = 0;
+
+        status = choose_level(&lists[track], &rank->spans[index], &level);
+        slices[index] = (struct slice){
+            .rank = rank, .span = &rank->spans[index], .tid = track_tid(track, level)};
+    }
+    for (int track = 0; track < TRACE_TRACKS; track++) {
+        for (int32_t level = 0; status >= 0 && level < lists[track].count; level++) {
+            enum trace_track which = (enum trace_track)track;
+
+            status =
+                put_line(merge, trace_event_print_track(rank->rank, track_tid(which, level), which,
+                                                        level, merge->line, sizeof(merge->line)));
+        }
+        free(lists[track].levels);
+    }
+    return status;
+}
+
+static enum status put_process(struct merge *merge, const struct trace_rank *rank, bool first)
+{
+    int length = fprintf(merge->file,
+                         "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"tid\":0,"
+                         "\"args\":{\"name\":\"stage %d (rank %d)\"}},\n"
+                         "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"tid\":0,"
+                         "\"args\":{\"sort_index\":%d}}",
+                         first ? "" : ",\n", (int)rank->rank, (int)rank->pipeline_rank,
+                         (int)rank->rank, (int)rank->rank, (int)rank->rank);
+
+    return length < 0 ? STATUS_ERR_IO : STATUS_OK;
+}
+
+static int32_t tid_of(const struct merge *merge, const struct trace_rank *rank,
+                      const struct span *span)
+{
+    size_t first = merge->first_slice[rank - merge->run->ranks];
+
+    return merge->slices[first + (size_t)(span - rank->spans)].tid;
+}
+
+/* The s end stands at the beginning of its slice, the f end in the last nanosecond of its own:
+ * viewers bind a flow to the slice that is open at its time. */
+static enum status put_flow(struct merge *merge, const struct trace_message *message, uint64_t id)
+{
+    int32_t direction = message->send->args[TRACE_ARG_DIRECTION];
+    int64_t used = message->recv->end_ns > message->recv->begin_ns ? message->recv->end_ns - 1
+                                                                   : message->recv->begin_ns;
+
+    TRY(put_line(merge, trace_event_print_flow(false, direction, id, message->sender->rank,
+                                               tid_of(merge, message->sender, message->send),
+                                               message->send->begin_ns, merge->line,
+                                               sizeof(merge->line))));
+    return put_line(merge, trace_event_print_flow(true, direction, id, message->receiver->rank,
+                                                  tid_of(merge, message->receiver, message->recv),
+                                                  used, merge->line, sizeof(merge->line)));
+}
+
+static int compare_slices(const void *left_item, const void *right_item)
+{
+    const struct slice *left = left_item;
+    const struct slice *right = right_item;
+
+    if (left->span->begin_ns != right->span->begin_ns) {
+        return left->span->begin_ns < right->span->begin_ns ? -1 : 1;
+    }
+    if (left->rank != right->rank) {
+        return left->rank->rank < right->rank->rank ? -1 : 1;
+    }
+    return (left->span > right->span) - (left->span < right->span);
+}
+
+static enum status put_events(struct merge *merge)
+{
+    for (size_t index = 0; index < merge->run->count; index++) {
+        TRY(put_process(merge, &merge->run->ranks[index], index == 0));
+        TRY(place_rank(merge, &merge->run->ranks[index],
+                       merge->slices + merge->first_slice[index]));
+    }
+    for (size_t index = 0; index < merge->message_count; index++) {
+        TRY(put_flow(merge, &merge->messages[index], index + 1));
+    }
+    if (merge->count > 0) {
+        qsort(merge->slices, merge->count, sizeof(*merge->slices), compare_slices);
+    }
+    for (size_t index = 0; index < merge->count; index++) {
+        const struct slice *slice = &merge->slices[index];
+
+        TRY(put_line(merge, trace_event_print(slice->span, slice->rank->rank, slice->tid, 0,
+                                              merge->line, sizeof(merge->line))));
+    }
+    return STATUS_OK;
+}
+
+static enum status put_object(struct merge *merge)
+{
+    const char *run_name = merge->run->name == NULL ? "" : merge->run->name;
+    size_t name_bytes = strlen(run_name) * ESCAPE_MOST_BYTES + 1;
+    char *name = malloc(name_bytes);
+    uint64_t dropped = 0;
+
+    if (name == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "trace: %zu bytes for the run's name", name_bytes);
+    }
+    for (size_t index = 0; index < merge->run->count; index++) {
+        dropped += merge->run->ranks[index].dropped;
+    }
+    (void)escape_json(run_name, name, name_bytes);
+    (void)fprintf(merge->file,
+                  "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"run\":\"%s\",\"dropped\":%" PRIu64
+                  "},\n\"traceEvents\":[\n",
+                  name, dropped);
+    free(name);
+    TRY(put_events(merge));
+    (void)fprintf(merge->file, "\n]}\n");
+    return ferror(merge->file) ? STATUS_ERR_IO : STATUS_OK;
+}
+
+static enum status gather(struct merge *merge, const struct trace_run *run)
+{
+    merge->run = run;
+    merge->first_slice = calloc(run->count + 1, sizeof(*merge->first_slice));
+    if (merge->first_slice == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "trace: %zu ranks to merge", run->count);
+    }
+    for (size_t index = 0; index < run->count; index++) {
+        merge->first_slice[index] = merge->count;
+        merge->count += run->ranks[index].count;
+    }
+    merge->slices = calloc(merge->count + 1, sizeof(*merge->slices));
+    if (merge->slices == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "trace: %zu spans to merge", merge->count);
+    }
+    return trace_messages_find(run, &merge->messages, &merge->message_count);
+}
+
+enum status trace_merge_write(const struct trace_run *run, const char *path)
+{
+    struct merge merge = {0};
+    enum status status = STATUS_OK;
+
+    TRY_OR(done, status, gather(&merge, run));
+    merge.file = fopen(path, "we");
+    if (merge.file == NULL) {
+        status = status_fail(STATUS_ERR_IO, "opening %s: %s", path, strerror(errno));
+        goto done;
+    }
+    status = put_object(&merge);
+    if (fclose(merge.file) != 0 && status >= 0) {
+        status = STATUS_ERR_IO;
+    }
+    if (status == STATUS_ERR_IO) {
+        status = status_fail(status, "writing the merged trace %s: %s", path, strerror(errno));
+    }
+done:
+    free(merge.slices);
+    free(merge.first_slice);
+    free(merge.messages);
+    return status;
+}

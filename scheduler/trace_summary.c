@@ -1,0 +1,250 @@
+#include "scheduler/trace_summary.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/trace_event.h"
+
+/* One step as one rank saw it. */
+struct step_span {
+    int32_t step;
+    int64_t begin_ns;
+    int64_t end_ns;
+    bool computes;
+};
+
+static bool counts_for_span(uint32_t kind)
+{
+    return trace_kind_is_compute(kind) || kind == TRACE_SEND || kind == TRACE_RECV;
+}
+
+static int compare_steps(const void *left_item, const void *right_item)
+{
+    const struct step_span *left = left_item;
+    const struct step_span *right = right_item;
+
+    return (left->step > right->step) - (left->step < right->step);
+}
+
+/* Puts the actions of one rank at the end of `steps`, a run of spans of the same step as one. */
+static size_t gather_steps(const struct trace_rank *rank, struct step_span *steps, size_t used)
+{
+    size_t first = used;
+
+    for (size_t index = 0; index < rank->count; index++) {
+        const struct span *span = &rank->spans[index];
+        struct step_span *step = NULL;
+
+        if (!counts_for_span(span->kind) || span->args[TRACE_ARG_EVALUATION] == 1) {
+            continue;
+        }
+        if (used == first || steps[used - 1].step != span->args[TRACE_ARG_STEP]) {
+            steps[used++] = (struct step_span){.step = span->args[TRACE_ARG_STEP],
+                                               .begin_ns = span->begin_ns,
+                                               .end_ns = span->end_ns};
+        }
+        step = &steps[used - 1];
+        step->begin_ns = span->begin_ns < step->begin_ns ? span->begin_ns : step->begin_ns;
+        step->end_ns = span->end_ns > step->end_ns ? span->end_ns : step->end_ns;
+        step->computes = step->computes || trace_kind_is_compute(span->kind);
+    }
+    return used;
+}
+
+static void add_spans(struct trace_summary *summary, struct step_span *steps, size_t count)
+{
+    size_t index = 0;
+
+    qsort(steps, count, sizeof(*steps), compare_steps);
+    while (index < count) {
+        struct step_span whole = steps[index];
+
+        for (index++; index < count && steps[index].step == whole.step; index++) {
+            const struct step_span *part = &steps[index];
+
+            whole.begin_ns = part->begin_ns < whole.begin_ns ? part->begin_ns : whole.begin_ns;
+            whole.end_ns = part->end_ns > whole.end_ns ? part->end_ns : whole.end_ns;
+            whole.computes = whole.computes || part->computes;
+        }
+        if (whole.computes) {
+            summary->steps++;
+            summary->span_ns += (double)(whole.end_ns - whole.begin_ns);
+        }
+    }
+}
+
+static enum status sum_steps(const struct trace_run *run, struct trace_summary *summary)
+{
+    struct step_span *steps = NULL;
+    size_t most = 0;
+    size_t used = 0;
+
+    for (size_t index = 0; index < run->count; index++) {
+        most += run->ranks[index].count;
+    }
+    steps = calloc(most + 1, sizeof(*steps));
+    if (steps == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "trace: a summary of %zu spans", most);
+    }
+    for (size_t index = 0; index < run->count; index++) {
+        used = gather_steps(&run->ranks[index], steps, used);
+    }
+    add_spans(summary, steps, used);
+    free(steps);
+    return STATUS_OK;
+}
+
+static enum status sum_rank(const struct trace_rank *rank, int32_t stages,
+                            struct trace_summary_rank *sum)
+{
+    sum->rank = rank->rank;
+    sum->pipeline_rank = rank->pipeline_rank;
+    sum->wait_ns = calloc((size_t)stages + 1, sizeof(*sum->wait_ns));
+    if (sum->wait_ns == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "trace: waits for %d stages", (int)stages);
+    }
+    for (size_t index = 0; index < rank->count; index++) {
+        const struct span *span = &rank->spans[index];
+        double ns = (double)(span->end_ns - span->begin_ns);
+        int32_t peer = span->args[TRACE_ARG_PEER];
+
+        if (span->args[TRACE_ARG_EVALUATION] == 1 || span->kind >= TRACE_KINDS) {
+            continue;
+        }
+        sum->kind_ns[span->kind] += ns;
+        sum->busy_ns += trace_kind_is_compute(span->kind) ? ns : 0.0;
+        if (span->kind == TRACE_WAIT) {
+            sum->wait_ns[peer >= 0 && peer < stages ? peer : stages] += ns;
+        }
+    }
+    return STATUS_OK;
+}
+
+static void find_bubble(struct trace_summary *summary)
+{
+    double busy_ns = 0.0;
+
+    for (size_t index = 0; index < summary->count; index++) {
+        struct trace_summary_rank *rank = &summary->ranks[index];
+
+        busy_ns += rank->busy_ns;
+        rank->bubble = summary->span_ns > 0.0 ? 1.0 - rank->busy_ns / summary->span_ns : 0.0;
+        if (rank->busy_ns > summary->ranks[summary->slowest].busy_ns) {
+            summary->slowest = index;
+        }
+    }
+    if (summary->span_ns > 0.0) {
+        summary->bubble = 1.0 - busy_ns / ((double)summary->count * summary->span_ns);
+    }
+}
+
+enum status trace_summary_make(const struct trace_run *run, struct trace_summary *summary_out)
+{
+    struct trace_summary summary = {.stages = trace_run_stages(run)};
+    enum status status = STATUS_OK;
+
+    summary.ranks = calloc(run->count + 1, sizeof(*summary.ranks));
+    if (summary.ranks == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "trace: a summary of %zu ranks", run->count);
+    }
+    summary.count = run->count;
+    for (size_t index = 0; index < run->count; index++) {
+        summary.dropped += run->ranks[index].dropped;
+        TRY_OR(fail, status, sum_rank(&run->ranks[index], summary.stages, &summary.ranks[index]));
+    }
+    TRY_OR(fail, status, sum_steps(run, &summary));
+    find_bubble(&summary);
+    *summary_out = summary;
+    return STATUS_OK;
+fail:
+    trace_summary_release(&summary);
+    return status;
+}
+
+/* Milliseconds a step. */
+static double per_step(const struct trace_summary *summary, double ns)
+{
+    return summary->steps > 0 ? ns / 1e6 / summary->steps : 0.0;
+}
+
+static void print_table(const struct trace_summary *summary, FILE *out)
+{
+    (void)fprintf(out, "%5s %6s %9s %9s %9s %9s %9s %9s %9s %9s %8s\n", "rank", "stage", "busy",
+                  "F", "I", "W", "B", "wait", "optimizer", "STEP", "bubble");
+    for (size_t index = 0; index < summary->count; index++) {
+        const struct trace_summary_rank *rank = &summary->ranks[index];
+
+        (void)fprintf(
+            out, "%5d %6d %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %7.1f%%\n",
+            (int)rank->rank, (int)rank->pipeline_rank, per_step(summary, rank->busy_ns),
+            per_step(summary, rank->kind_ns[TRACE_F]), per_step(summary, rank->kind_ns[TRACE_I]),
+            per_step(summary, rank->kind_ns[TRACE_W]), per_step(summary, rank->kind_ns[TRACE_B]),
+            per_step(summary, rank->kind_ns[TRACE_WAIT]),
+            per_step(summary, rank->kind_ns[TRACE_OPTIMIZER]),
+            per_step(summary, rank->kind_ns[TRACE_STEP]), 100.0 * rank->bubble);
+    }
+}
+
+static void print_waits(const struct trace_summary *summary, FILE *out)
+{
+    for (size_t index = 0; index < summary->count; index++) {
+        const struct trace_summary_rank *rank = &summary->ranks[index];
+
+        if (rank->kind_ns[TRACE_WAIT] <= 0.0) {
+            continue;
+        }
+        (void)fprintf(out, "rank %d waits", (int)rank->rank);
+        for (int32_t peer = 0; peer <= summary->stages; peer++) {
+            double ms = per_step(summary, rank->wait_ns[peer]);
+
+            if (rank->wait_ns[peer] <= 0.0) {
+                continue;
+            }
+            if (peer < summary->stages) {
+                (void)fprintf(out, "  stage %d: %.2f ms", (int)peer, ms);
+            } else {
+                (void)fprintf(out, "  other: %.2f ms", ms);
+            }
+        }
+        (void)fprintf(out, "\n");
+    }
+}
+
+enum status trace_summary_print(const struct trace_summary *summary, FILE *out)
+{
+    (void)fprintf(out,
+                  "%d step%s, %zu rank%s, %.2f ms from the first action to the last, bubble "
+                  "%.1f%%\n\n",
+                  (int)summary->steps, summary->steps == 1 ? "" : "s", summary->count,
+                  summary->count == 1 ? "" : "s", per_step(summary, summary->span_ns),
+                  100.0 * summary->bubble);
+    (void)fprintf(out, "milliseconds a step:\n");
+    print_table(summary, out);
+    (void)fprintf(out, "\n");
+    print_waits(summary, out);
+    if (summary->count > 0 && summary->steps > 0) {
+        const struct trace_summary_rank *slowest = &summary->ranks[summary->slowest];
+
+        (void)fprintf(out, "slowest: stage %d (rank %d), busy %.2f ms a step\n",
+                      (int)slowest->pipeline_rank, (int)slowest->rank,
+                      per_step(summary, slowest->busy_ns));
+    }
+    if (summary->dropped > 0) {
+        (void)fprintf(out, "%" PRIu64 " spans are not in the trace: the files met trace.max_mb\n",
+                      summary->dropped);
+    }
+    return fflush(out) == 0 && !ferror(out)
+               ? STATUS_OK
+               : status_fail(STATUS_ERR_IO, "printing the summary of a trace");
+}
+
+void trace_summary_release(struct trace_summary *summary)
+{
+    for (size_t index = 0; summary->ranks != NULL && index < summary->count; index++) {
+        free(summary->ranks[index].wait_ns);
+    }
+    free(summary->ranks);
+    memset(summary, 0, sizeof(*summary));
+}

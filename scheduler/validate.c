@@ -1,0 +1,409 @@
+#include "scheduler/validate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/deadlock.h"
+#include "scheduler/graph.h"
+#include "scheduler/lifetime.h"
+#include "scheduler/plan_index.h"
+#include "scheduler/refusal.h"
+
+#define CYCLE_BYTES 900
+
+/* What is asked of one virtual stage and micro-batch. */
+struct cell {
+    const struct plan *plan;
+    const struct plan_index *index;
+    int32_t rank;
+    int32_t stage;
+    int32_t microbatch;
+};
+
+static int32_t at(const struct cell *cell, enum plan_place place)
+{
+    return plan_index_at(cell->index, place, cell->stage, cell->microbatch);
+}
+
+typedef enum status (*cell_check_fn)(const struct cell *cell);
+
+static enum status for_each_cell(const struct plan *plan, const struct plan_index *index,
+                                 cell_check_fn check)
+{
+    struct cell cell = {.plan = plan, .index = index};
+
+    for (cell.stage = 0; cell.stage < index->stages; cell.stage++) {
+        cell.rank = plan->rank_of[cell.stage];
+        for (cell.microbatch = 0; cell.microbatch < index->microbatches; cell.microbatch++) {
+            TRY(check(&cell));
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status require(const struct cell *cell, enum plan_place place, bool expected,
+                           const char *name)
+{
+    int32_t index = at(cell, place);
+
+    if (expected && index == ACTION_NONE) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "plan refused: rank %d has no %s of micro-batch %d on virtual stage %d",
+                           cell->rank, name, cell->microbatch, cell->stage);
+    }
+    if (!expected && index != ACTION_NONE) {
+        return REFUSAL(cell->plan, cell->rank, index, "has no place in a forward-only plan");
+    }
+    return STATUS_OK;
+}
+
+static enum status check_complete(const struct cell *cell)
+{
+    static const char *const sends[LANE_DIRECTIONS] = {"SEND_F", "SEND_B"};
+    static const char *const receives[LANE_DIRECTIONS] = {"RECV_F", "RECV_B"};
+    const struct plan *plan = cell->plan;
+    bool trains = plan_trains(plan);
+    int i;
+
+    TRY(require(cell, PLACE_F, true, "F"));
+    TRY(require(cell, PLACE_I, trains, "B or I"));
+    TRY(require(cell, PLACE_W, trains, "B or W"));
+    for (i = 0; i < LANE_DIRECTIONS; i++) {
+        enum lane_direction direction = (enum lane_direction)i;
+
+        if (direction == LANE_B && !trains) {
+            TRY(require(cell, PLACE_SEND_B, false, ""));
+            TRY(require(cell, PLACE_RECV_B, false, ""));
+            continue;
+        }
+        if (plan_target(plan, cell->stage, direction) != ACTION_NONE) {
+            TRY(require(cell, plan_place_send(direction), true, sends[i]));
+        }
+        if (plan_source(plan, cell->stage, direction) != ACTION_NONE) {
+            TRY(require(cell, plan_place_receive(direction), true, receives[i]));
+        }
+    }
+    return STATUS_OK;
+}
+
+/* `later` must stand behind `earlier` in the line and name it among its dependencies. */
+static enum status check_after(const struct cell *cell, int32_t earlier, int32_t later)
+{
+    const struct action *actions = cell->plan->lines[cell->rank].actions;
+    char text[32];
+    int i;
+
+    if (earlier == ACTION_NONE || later == ACTION_NONE || earlier == later) {
+        return STATUS_OK;
+    }
+    (void)action_print(&actions[earlier], text, sizeof(text));
+    if (earlier > later) {
+        return REFUSAL(cell->plan, cell->rank, later, "stands before action %d (%s) that it needs",
+                       earlier, text);
+    }
+    for (i = 0; i < ACTION_DEPENDS; i++) {
+        if (actions[later].depends[i] == earlier) {
+            return STATUS_OK;
+        }
+    }
+    return REFUSAL(cell->plan, cell->rank, later,
+                   "does not name action %d (%s) among its dependencies", earlier, text);
+}
+
+/* The message into the cell, its consumer, what that makes, and the message out of it. */
+static enum status check_direction(const struct cell *cell, enum lane_direction direction)
+{
+    int32_t before = cell->stage + (direction == LANE_F ? -1 : 1);
+    int32_t consumer = at(cell, plan_place_compute(direction));
+
+    TRY(check_after(cell, at(cell, plan_place_receive(direction)), consumer));
+    TRY(check_after(cell, consumer, at(cell, plan_place_send(direction))));
+    if (before >= 0 && before < cell->index->stages && cell->plan->rank_of[before] == cell->rank) {
+        TRY(check_after(
+            cell,
+            plan_index_at(cell->index, plan_place_compute(direction), before, cell->microbatch),
+            consumer));
+    }
+    return STATUS_OK;
+}
+
+static enum status check_precedence(const struct cell *cell)
+{
+    TRY(check_direction(cell, LANE_F));
+    if (!plan_trains(cell->plan)) {
+        return STATUS_OK;
+    }
+    TRY(check_direction(cell, LANE_B));
+    TRY(check_after(cell, at(cell, PLACE_F), at(cell, PLACE_I)));
+    return check_after(cell, at(cell, PLACE_I), at(cell, PLACE_W));
+}
+
+/* Both ends of a message give it the same place in the lane. */
+static enum status check_tags(const struct cell *cell)
+{
+    const struct plan *plan = cell->plan;
+    int i;
+
+    for (i = 0; i < LANE_DIRECTIONS; i++) {
+        enum lane_direction direction = (enum lane_direction)i;
+        int32_t source = plan_source(plan, cell->stage, direction);
+        int32_t receive = at(cell, plan_place_receive(direction));
+        int32_t send;
+        int32_t sent;
+        int32_t received;
+
+        if (source == ACTION_NONE || receive == ACTION_NONE) {
+            continue;
+        }
+        send = plan_index_at(cell->index, plan_place_send(direction), source, cell->microbatch);
+        sent = plan->lines[plan->rank_of[source]].actions[send].sequence;
+        received = plan->lines[cell->rank].actions[receive].sequence;
+        if (sent != received) {
+            return REFUSAL(plan, cell->rank, receive,
+                           "is message %d of its lane here, but message %d at rank %d, action %d",
+                           received, sent, plan->rank_of[source], send);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* What has been seen of each lane while the lines are read. */
+struct lane_counts {
+    int32_t *sent;
+    int32_t *received;
+    int32_t *last_send; /* index in the sender's line */
+};
+
+/* The producer of the next message of a lane waits for the SEND before, which holds the out
+ * buffer. */
+static enum status check_out_buffer(const struct plan *plan, const struct plan_index *index,
+                                    int32_t rank, int32_t send, int32_t before)
+{
+    const struct plan_line *line = &plan->lines[rank];
+    const struct action *action = &line->actions[send];
+    int32_t producer =
+        plan_index_at(index, plan_place_compute((enum lane_direction)action->direction),
+                      action->virtual_stage, action->microbatch);
+    int i;
+
+    if (before == ACTION_NONE) {
+        return STATUS_OK;
+    }
+    for (i = 0; i < ACTION_DEPENDS; i++) {
+        if (line->actions[producer].depends[i] == before) {
+            return STATUS_OK;
+        }
+    }
+    return REFUSAL(plan, rank, producer,
+                   "does not wait for action %d, which still holds its out buffer", before);
+}
+
+static enum status check_lane_action(const struct plan *plan, const struct plan_index *index,
+                                     struct lane_counts *counts, int32_t rank, int32_t i)
+{
+    const struct action *action = &plan->lines[rank].actions[i];
+    enum lane_direction direction = (enum lane_direction)action->direction;
+    bool sends = action->kind == ACTION_SEND;
+    int32_t end =
+        sends ? plan_target(plan, action->virtual_stage, direction) : action->virtual_stage;
+    int32_t lane = index->lane_of[direction][end];
+    int32_t *count = sends ? &counts->sent[lane] : &counts->received[lane];
+
+    if (action->sequence != *count) {
+        return REFUSAL(plan, rank, i, "is numbered message %d of its lane, but is the %d-th here",
+                       action->sequence, *count);
+    }
+    (*count)++;
+    if (sends) {
+        TRY(check_out_buffer(plan, index, rank, i, counts->last_send[lane]));
+        counts->last_send[lane] = i;
+    }
+    return STATUS_OK;
+}
+
+static enum status check_lane_actions(const struct plan *plan, const struct plan_index *index,
+                                      struct lane_counts *counts)
+{
+    int32_t rank;
+    int32_t i;
+
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
+        for (i = 0; i < plan->lines[rank].count; i++) {
+            uint8_t kind = plan->lines[rank].actions[i].kind;
+
+            if (kind == ACTION_SEND || kind == ACTION_RECV) {
+                TRY(check_lane_action(plan, index, counts, rank, i));
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status check_lanes(const struct plan *plan, const struct plan_index *index)
+{
+    size_t lanes = (size_t)index->lanes + 1;
+    struct lane_counts counts = {.sent = calloc(3 * lanes, sizeof(int32_t))};
+    enum status status;
+
+    if (counts.sent == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "validation: no memory for %zu lanes", lanes);
+    }
+    counts.received = counts.sent + lanes;
+    counts.last_send = counts.received + lanes;
+    memset(counts.last_send, 0xff, lanes * sizeof(int32_t));
+    status = check_lane_actions(plan, index, &counts);
+    free(counts.sent);
+    if (status < 0) {
+        return status;
+    }
+    return for_each_cell(plan, index, check_tags);
+}
+
+static enum status check_deadlock(const struct plan *plan, const struct plan_index *index)
+{
+    struct graph graph = {.plan = plan, .index = index};
+    struct deadlock deadlock;
+    char cycle[CYCLE_BYTES];
+    enum status status = STATUS_OK;
+
+    TRY(deadlock_find(&graph, &deadlock));
+    if (deadlock.count > 0) {
+        struct graph_node node = deadlock.edges[0].from;
+
+        deadlock_print(&deadlock, plan, cycle, sizeof(cycle));
+        status = REFUSAL(plan, node.rank, node.index, "deadlock, cycle of %d: %s", deadlock.count,
+                         cycle);
+    }
+    deadlock_release(&deadlock);
+    return status;
+}
+
+static enum status check_step(const struct plan *plan, int32_t rank)
+{
+    const struct plan_line *line = &plan->lines[rank];
+    bool trains = plan_trains(plan);
+    int32_t i;
+
+    for (i = 0; i < line->count; i++) {
+        if (line->actions[i].kind == ACTION_STEP && (!trains || i + 1 < line->count)) {
+            return REFUSAL(plan, rank, i, "%s",
+                           trains ? "is not the last action of its rank"
+                                  : "has no place in a forward-only plan");
+        }
+    }
+    if (trains && (line->count == 0 || line->actions[line->count - 1].kind != ACTION_STEP)) {
+        return status_fail(STATUS_ERR_REFUSED, "plan refused: rank %d does not end with STEP",
+                           rank);
+    }
+    return STATUS_OK;
+}
+
+/* The head's SYNC waits for its last F; the owner's STEP waits for the owner's SYNC. */
+static enum status check_sync(const struct plan *plan, const struct plan_index *index)
+{
+    int32_t head = plan->rank_of[index->stages - 1];
+    int32_t owner = plan->rank_of[0];
+    struct cell cell = {.plan = plan, .index = index, .stage = index->stages - 1, .rank = head};
+    int32_t last = ACTION_NONE;
+
+    if (!plan_syncs(plan)) {
+        return STATUS_OK;
+    }
+    if (index->sync[0] == ACTION_NONE || index->sync[1] == ACTION_NONE) {
+        return status_fail(STATUS_ERR_REFUSED, "plan refused: rank %d has no SYNC",
+                           index->sync[0] == ACTION_NONE ? head : owner);
+    }
+    for (cell.microbatch = 0; cell.microbatch < index->microbatches; cell.microbatch++) {
+        int32_t forward = at(&cell, PLACE_F);
+
+        last = forward > last ? forward : last;
+    }
+    TRY(check_after(&cell, last, index->sync[0]));
+    cell.rank = owner;
+    return check_after(&cell, index->sync[1], plan->lines[owner].count - 1);
+}
+
+static enum status validate_indexed(const struct plan *plan, const struct plan_index *index)
+{
+    int32_t rank;
+
+    TRY(for_each_cell(plan, index, check_complete));
+    TRY(for_each_cell(plan, index, check_precedence));
+    TRY(check_lanes(plan, index));
+    TRY(lifetime_check_counts(plan));
+    TRY(check_deadlock(plan, index));
+    TRY(lifetime_check(plan, index));
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
+        TRY(check_step(plan, rank));
+    }
+    return check_sync(plan, index);
+}
+
+enum status plan_validate(const struct plan *lowered)
+{
+    struct plan_index index;
+    enum status status;
+
+    if (!lowered->lowered) {
+        return status_fail(STATUS_ERR_REFUSED, "validation: the plan is not lowered yet");
+    }
+    TRY(plan_index_init(&index, lowered));
+    status = validate_indexed(lowered, &index);
+    plan_index_release(&index);
+    return status;
+}
+
+static enum status acyclic_at(const struct plan *plan, const struct plan_index *index,
+                              int32_t depth, bool *acyclic_out)
+{
+    struct graph graph = {.plan = plan, .index = index, .rules = {.in_line = true, .depth = depth}};
+    struct graph_walk walk;
+
+    TRY(graph_walk_run(&graph, NULL, NULL, &walk));
+    *acyclic_out = !walk.cyclic;
+    graph_walk_release(&walk);
+    return STATUS_OK;
+}
+
+/* A deeper lane only removes edges, so that what is acyclic stays so: double, then halve. */
+static enum status search_depth(const struct plan *plan, const struct plan_index *index,
+                                int32_t *depth_out)
+{
+    int32_t most = plan->shape.microbatches * plan->shape.virtual_stages;
+    int32_t low = 0; /* deadlocks, or is no depth */
+    int32_t high = 1;
+    bool acyclic = false;
+
+    TRY(acyclic_at(plan, index, high, &acyclic));
+    while (!acyclic) {
+        if (high >= most) {
+            return status_fail(STATUS_ERR_REFUSED,
+                               "plan refused: it deadlocks at every depth of the lanes");
+        }
+        low = high;
+        high = high > most / 2 ? most : high * 2;
+        TRY(acyclic_at(plan, index, high, &acyclic));
+    }
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+
+        TRY(acyclic_at(plan, index, middle, &acyclic));
+        *(acyclic ? &high : &low) = middle;
+    }
+    *depth_out = high;
+    return STATUS_OK;
+}
+
+enum status plan_min_depth(const struct plan *lowered, int32_t *depth_out)
+{
+    struct plan_index index;
+    enum status status;
+
+    if (!lowered->lowered) {
+        return status_fail(STATUS_ERR_REFUSED, "depth: the plan is not lowered yet");
+    }
+    TRY(plan_index_init(&index, lowered));
+    status = search_depth(lowered, &index, depth_out);
+    plan_index_release(&index);
+    return status;
+}

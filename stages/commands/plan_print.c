@@ -1,0 +1,164 @@
+#include "stages/commands/plan_print.h"
+
+#include <jansson.h>
+
+#include "scheduler/plan_chart.h"
+#include "scheduler/plan_text.h"
+
+/* More digits would show how 0.1 is stored, fewer would round costs that were measured. */
+#define JSON_DIGITS 15
+
+/* Beyond as many ranks a list or a picture says less than its largest value. */
+#define MOST_LISTED_RANKS  32
+#define MOST_CHARTED_RANKS 64
+
+static json_t *json_lines(const struct plan *plan)
+{
+    json_t *lines = json_array();
+    char text[32];
+    int32_t rank;
+    int32_t i;
+
+    for (rank = 0; lines != NULL && rank < plan->shape.ranks; rank++) {
+        json_t *line = json_array();
+
+        for (i = 0; i < plan->lines[rank].count; i++) {
+            (void)action_print(&plan->lines[rank].actions[i], text, sizeof(text));
+            if (json_array_append_new(line, json_string(text)) != 0) {
+                json_decref(line);
+                json_decref(lines);
+                return NULL;
+            }
+        }
+        if (json_array_append_new(lines, line) != 0) {
+            json_decref(lines);
+            return NULL;
+        }
+    }
+    return lines;
+}
+
+static json_t *json_peaks(const double *peaks, int32_t count)
+{
+    json_t *array = json_array();
+    int32_t i;
+
+    for (i = 0; array != NULL && i < count; i++) {
+        if (json_array_append_new(array, json_real(peaks[i])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+static json_t *json_placement(const struct plan *plan)
+{
+    json_t *array = json_array();
+    int32_t stage;
+
+    for (stage = 0; array != NULL && stage < plan_stages(plan); stage++) {
+        if (json_array_append_new(array, json_integer(plan->rank_of[stage])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+/* Takes what it is given; NULL where memory ran out on the way. */
+static json_t *json_plan(const struct plan_print *print)
+{
+    const struct plan_shape *shape = &print->compute->shape;
+    const struct plan_report *report = print->report;
+    const struct simulation *simulation = &report->simulation;
+    json_t *costs = json_pack("{s:f, s:f, s:f, s:f}", "F", print->F, "I", print->I, "W", print->W,
+                              "c", print->message);
+    json_t *peak = json_pack("{s:o, s:o}", "w0", json_peaks(report->peak_w0, shape->ranks), "wall",
+                             json_peaks(report->peak_wall, shape->ranks));
+
+    return json_pack(
+        "{s:s, s:i, s:i, s:i, s:b, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:I, s:i, s:o, s:o}",
+        "schedule", schedule_text(shape->schedule), "p", shape->ranks, "m", shape->microbatches,
+        "v", shape->virtual_stages, "early_send", shape->early_send ? 1 : 0, "placement",
+        json_placement(print->compute), "costs", costs, "makespan", simulation->makespan, "ideal",
+        simulation->ideal, "bubble", simulation->bubble, "span_bubble", simulation->span_bubble,
+        "bubble_ratio", report->bubble_ratio, "peak", peak, "messages",
+        (json_int_t)report->messages, "min_depth", report->min_depth, "ranks",
+        json_lines(print->compute), "lowered", json_lines(print->lowered));
+}
+
+enum status plan_print_json(const struct plan_print *print, FILE *out)
+{
+    json_t *root = json_plan(print);
+    int written;
+
+    if (root == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "plan: no memory for its JSON form");
+    }
+    written = json_dumpf(root, out, JSON_REAL_PRECISION(JSON_DIGITS) | JSON_COMPACT);
+    json_decref(root);
+    if (written != 0 || fputc('\n', out) == EOF) {
+        return status_fail(STATUS_ERR_IO, "plan: writing its JSON form failed");
+    }
+    return STATUS_OK;
+}
+
+static void print_peaks(const double *peaks, int32_t ranks, FILE *out)
+{
+    double largest = 0.0;
+    int32_t rank;
+
+    for (rank = 0; rank < ranks; rank++) {
+        largest = peaks[rank] > largest ? peaks[rank] : largest;
+        if (ranks <= MOST_LISTED_RANKS) {
+            (void)fprintf(out, " %g", peaks[rank]);
+        }
+    }
+    if (ranks > MOST_LISTED_RANKS) {
+        (void)fprintf(out, " at most %g", largest);
+    }
+}
+
+enum status plan_print_summary(const struct plan_print *print, const char *prefix, FILE *out)
+{
+    const struct plan_shape *shape = &print->compute->shape;
+    const struct plan_report *report = print->report;
+    const struct simulation *simulation = &report->simulation;
+
+    (void)fprintf(out, "%s%s, pp %d, %d micro-batches, %d chunk%s a rank, early send %s\n", prefix,
+                  schedule_text(shape->schedule), shape->ranks, shape->microbatches,
+                  shape->virtual_stages, shape->virtual_stages == 1 ? "" : "s",
+                  shape->early_send ? "on" : "off");
+    (void)fprintf(out, "%scosts       F %g, I %g, W %g a rank and micro-batch, %g a message\n",
+                  prefix, print->F, print->I, print->W, print->message);
+    (void)fprintf(out, "%smakespan    %g, ideal %g\n", prefix, simulation->makespan,
+                  simulation->ideal);
+    (void)fprintf(out, "%sbubble      %g, %.1f %% of the makespan; %g within the span of a rank\n",
+                  prefix, simulation->bubble, 100.0 * report->bubble_ratio,
+                  simulation->span_bubble);
+    (void)fprintf(out, "%speak        by rank, in micro-batches, to W:", prefix);
+    print_peaks(report->peak_wall, shape->ranks, out);
+    (void)fprintf(out, "; to I:");
+    print_peaks(report->peak_w0, shape->ranks, out);
+    (void)fprintf(
+        out, "\n%smessages    %lld, no deadlock with %d landing buffer%s a lane or more\n", prefix,
+        (long long)report->messages, report->min_depth, report->min_depth == 1 ? "" : "s");
+    return ferror(out) != 0 ? status_fail(STATUS_ERR_IO, "plan: writing its summary failed")
+                            : STATUS_OK;
+}
+
+enum status plan_print_text(const struct plan_print *print, int columns, FILE *out)
+{
+    bool drawn = false;
+
+    TRY(plan_text_print(print->compute, PLAN_TEXT_LINES, out));
+    (void)fprintf(out, "#\n");
+    TRY(plan_print_summary(print, "# ", out));
+    if (print->compute->shape.ranks <= MOST_CHARTED_RANKS) {
+        (void)fprintf(out, "#\n");
+        TRY(plan_chart_print(print->lowered, &print->report->simulation, "# ", columns, out,
+                             &drawn));
+    }
+    return STATUS_OK;
+}

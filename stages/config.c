@@ -1,0 +1,171 @@
+#include "stages/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "stages/config_check.h"
+#include "stages/config_draft.h"
+#include "stages/config_override.h"
+#include "stages/config_value.h"
+#include "stages/config_yaml.h"
+
+#define MISSING_BYTES 512
+
+/* "examples/quickstart.yaml" names the configuration "quickstart". */
+static enum status set_name(const char *path, struct config *config)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash != NULL ? slash + 1 : path;
+    const char *dot = strrchr(base, '.');
+    size_t bytes = dot != NULL && dot != base ? (size_t)(dot - base) : strlen(base);
+
+    if (bytes == 0 || bytes >= sizeof(config->name)) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "configuration %s: expected the name of a file, at most %zu bytes long",
+                           path, sizeof(config->name) - 1);
+    }
+    memcpy(config->name, base, bytes);
+    config->name[bytes] = '\0';
+    return STATUS_OK;
+}
+
+/* Names all keys that have to be given and are not, at once. */
+static enum status check_required(const struct config_draft *draft)
+{
+    char missing[MISSING_BYTES] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < config_schema_count(); i++) {
+        const struct config_key *key = config_schema_at(i);
+
+        if (!key->required || config_draft_of(draft, key)->text != NULL) {
+            continue;
+        }
+        int wrote = snprintf(missing + used, sizeof(missing) - used, "%s%s.%s",
+                             used == 0 ? "" : ", ", key->section, key->name);
+        if (wrote > 0 && (size_t)wrote < sizeof(missing) - used) {
+            used += (size_t)wrote;
+        }
+    }
+    if (used == 0) {
+        return STATUS_OK;
+    }
+    return status_fail(STATUS_ERR_REFUSED,
+                       "%s: missing, and without a default: %s; `weir config --explain KEY` says "
+                       "what a key is",
+                       draft->path, missing);
+}
+
+static enum status read_values(const struct config_draft *draft, struct config *config)
+{
+    for (size_t i = 0; i < config_schema_count(); i++) {
+        const struct config_key *key = config_schema_at(i);
+        const struct config_value *value = config_draft_of(draft, key);
+
+        if (value->text != NULL) {
+            TRY(config_value_parse(key, value, config));
+        } else {
+            config_value_default(key, config);
+        }
+    }
+    config->train.overwrite = draft->overwrite;
+    return STATUS_OK;
+}
+
+static enum status read_draft(struct config_draft *draft, char *const *overrides,
+                              int override_count)
+{
+    TRY(config_yaml_read(draft));
+    for (int i = 0; i < override_count; i++) {
+        TRY(config_override_apply(draft, overrides[i]));
+    }
+    return STATUS_OK;
+}
+
+enum status config_load(const char *path, char *const *overrides, int override_count,
+                        struct config **config_out)
+{
+    struct config_draft draft = {0};
+    struct config *config = calloc(1, sizeof(*config));
+    enum status status = STATUS_OK;
+
+    if (config == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "configuration %s: no memory", path);
+    }
+    TRY_OR(done, status, config_draft_init(path, &draft));
+    TRY_OR(done, status, set_name(path, config));
+    TRY_OR(done, status, read_draft(&draft, overrides, override_count));
+    /* What is there is judged first: a wrong key is nearer to the cause than a missing one. */
+    TRY_OR(done, status, read_values(&draft, config));
+    TRY_OR(done, status, check_required(&draft));
+    TRY_OR(done, status, config_check(&draft, config));
+    *config_out = config;
+    config = NULL;
+done:
+    config_draft_release(&draft);
+    free(config);
+    return status;
+}
+
+void config_destroy(struct config **config)
+{
+    free(*config);
+    *config = NULL;
+}
+
+/* The bytes of a key's value; texts and lists without what lies behind their end. */
+static size_t field_bytes(const struct config_key *key, const struct config *config)
+{
+    switch (key->type) {
+    case CONFIG_INT:
+    case CONFIG_BYTES:
+        return sizeof(int64_t);
+    case CONFIG_REAL:
+        return sizeof(double);
+    case CONFIG_BOOL:
+        return sizeof(bool);
+    case CONFIG_CHOICE:
+        return sizeof(int);
+    case CONFIG_TEXT:
+        return strlen((const char *)config + key->offset) + 1;
+    case CONFIG_COUNTS:
+        return (size_t)(config->parallel.pp * config->parallel.virtual_stages) * sizeof(int64_t);
+    case CONFIG_SHARES:
+        return sizeof(config->data.split);
+    case CONFIG_NAMES:
+        break;
+    }
+    return 0;
+}
+
+uint64_t config_hash(const struct config *config)
+{
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < config_schema_count(); i++) {
+        const struct config_key *key = config_schema_at(i);
+
+        if (key->offset != CONFIG_NO_FIELD) {
+            hash = XXH3_64bits_withSeed((const char *)config + key->offset,
+                                        field_bytes(key, config), hash);
+        }
+    }
+    return hash;
+}
+
+void config_plan_shape(const struct config *config, struct plan_shape *shape_out)
+{
+    const struct config_parallel *parallel = &config->parallel;
+
+    memset(shape_out, 0, sizeof(*shape_out));
+    shape_out->schedule = parallel->schedule;
+    shape_out->ranks = (int32_t)parallel->pp;
+    shape_out->microbatches = (int32_t)config->train.num_microbatches;
+    shape_out->virtual_stages = (int32_t)parallel->virtual_stages;
+    shape_out->lane_depth = (int32_t)parallel->lane_depth;
+    shape_out->early_send = parallel->early_send != CONFIG_FALSE;
+    shape_out->embedding_sync = config->model.tied_embeddings && parallel->pp > 1;
+}

@@ -1,0 +1,292 @@
+#include "stages/config_check.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BYTE_VOCABULARY 256
+#define LIST_BYTES      256
+
+/* "1, 2, 4, ... 64": the divisors of `number`, cut where the text ends. */
+static void list_divisors(int64_t number, char *list, size_t list_bytes)
+{
+    size_t used = 0;
+
+    list[0] = '\0';
+    for (int64_t divisor = 1; divisor <= number; divisor++) {
+        if (number % divisor != 0) {
+            continue;
+        }
+        int wrote =
+            snprintf(list + used, list_bytes - used, "%s%" PRId64, used == 0 ? "" : ", ", divisor);
+        if (wrote < 0 || (size_t)wrote >= list_bytes - used) {
+            list[used] = '\0';
+            return;
+        }
+        used += (size_t)wrote;
+    }
+}
+
+static enum status check_model(const struct config_draft *draft, struct config *config)
+{
+    struct config_model *model = &config->model;
+    char heads[LIST_BYTES];
+
+    if (model->hidden_size % model->num_heads != 0) {
+        list_divisors(model->hidden_size, heads, sizeof(heads));
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: model.num_heads: %" PRId64
+                           " does not divide model.hidden_size %" PRId64
+                           "; legal for this hidden_size: %s",
+                           config_draft_place(draft, "model", "num_heads"), model->num_heads,
+                           model->hidden_size, heads);
+    }
+    if (model->ffn_hidden_size == CONFIG_DERIVE) {
+        model->ffn_hidden_size = 4 * model->hidden_size;
+    }
+    if (model->max_positions == CONFIG_DERIVE) {
+        model->max_positions = model->seq_len;
+    }
+    if (model->seq_len > model->max_positions) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: model.seq_len: %" PRId64
+                           " is more than model.max_positions %" PRId64
+                           ", the rows of the position table; lower model.seq_len to %" PRId64
+                           " or raise model.max_positions to %" PRId64,
+                           config_draft_place(draft, "model", "seq_len"), model->seq_len,
+                           model->max_positions, model->max_positions, model->seq_len);
+    }
+    return STATUS_OK;
+}
+
+static bool ends_in(const char *text, const char *ending)
+{
+    size_t text_bytes = strlen(text);
+    size_t ending_bytes = strlen(ending);
+
+    return text_bytes >= ending_bytes && strcmp(text + text_bytes - ending_bytes, ending) == 0;
+}
+
+static enum status check_vocabulary(const struct config_draft *draft, struct config *config)
+{
+    int64_t *vocabulary = &config->model.vocab_size;
+
+    if (config->data.format == FORMAT_SAMPLES) {
+        if (*vocabulary == CONFIG_DERIVE) {
+            return status_fail(STATUS_ERR_REFUSED,
+                               "%s: model.vocab_size: missing; a samples file does not say how "
+                               "many tokens there are",
+                               draft->path);
+        }
+        return STATUS_OK;
+    }
+    if (*vocabulary == CONFIG_DERIVE) {
+        *vocabulary = BYTE_VOCABULARY;
+    }
+    if (*vocabulary < BYTE_VOCABULARY) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: model.vocab_size: expected at least %d for data.tokenizer byte, "
+                           "found %" PRId64,
+                           config_draft_place(draft, "model", "vocab_size"), BYTE_VOCABULARY,
+                           *vocabulary);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_split(const struct config_draft *draft, const struct config *config)
+{
+    const double *split = config->data.split;
+    double sum = split[0] + split[1] + split[2];
+
+    if (fabs(sum - 1.0) > 1e-9) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: data.split: expected three shares with the sum 1, found %g + %g + "
+                           "%g = %g",
+                           config_draft_place(draft, "data", "split"), split[0], split[1], split[2],
+                           sum);
+    }
+    if (split[0] <= 0.0) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: data.split: the first share, for training, is %g; expected more "
+                           "than 0",
+                           config_draft_place(draft, "data", "split"), split[0]);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_data(const struct config_draft *draft, struct config *config)
+{
+    struct config_data *data = &config->data;
+    bool has_valid = false;
+
+    if (data->train[0] == '\0') {
+        return status_fail(STATUS_ERR_REFUSED, "%s: data.train: expected a file name, found \"\"",
+                           config_draft_place(draft, "data", "train"));
+    }
+    if (data->format == FORMAT_AUTO) {
+        data->format = ends_in(data->train, ".safetensors") ? FORMAT_SAMPLES : FORMAT_TEXT;
+    }
+    TRY(check_vocabulary(draft, config));
+    TRY(check_split(draft, config));
+    has_valid = data->valid[0] != '\0' || (data->format == FORMAT_TEXT && data->split[1] > 0.0);
+    if (config->train.eval_every > 0 && !has_valid) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: train.eval_every: %" PRId64
+                           ", but there is nothing to evaluate on: give data.valid%s, or set "
+                           "train.eval_every to 0",
+                           config_draft_place(draft, "train", "eval_every"),
+                           config->train.eval_every,
+                           data->format == FORMAT_TEXT ? ", or data.split a second share" : "");
+    }
+    return STATUS_OK;
+}
+
+/* Even: counts differ by at most 1, the last ones have fewer. */
+static void split_evenly(int64_t layers, int64_t stages, int64_t *counts)
+{
+    for (int64_t i = 0; i < stages; i++) {
+        counts[i] = layers / stages + (i < layers % stages ? 1 : 0);
+    }
+}
+
+static enum status check_layers(const struct config_draft *draft, struct config *config)
+{
+    int64_t *counts = config->parallel.layers_per_stage;
+    int64_t stages = config->parallel.pp * config->parallel.virtual_stages;
+    int64_t layers = config->model.num_layers;
+    int64_t given = 0;
+    int64_t sum = 0;
+
+    while (given < CONFIG_STAGES_MOST && counts[given] != CONFIG_DERIVE) {
+        sum += counts[given];
+        given++;
+    }
+    memset(counts + given, 0, (size_t)(CONFIG_STAGES_MOST - given) * sizeof(*counts));
+    if (given == 0) {
+        split_evenly(layers, stages, counts);
+        return STATUS_OK;
+    }
+    if (given != stages) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: parallel.layers_per_stage: expected %" PRId64
+                           " counts (parallel.pp %" PRId64 " x virtual_stages %" PRId64
+                           ") or auto, found %" PRId64,
+                           config_draft_place(draft, "parallel", "layers_per_stage"), stages,
+                           config->parallel.pp, config->parallel.virtual_stages, given);
+    }
+    if (sum != layers) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: parallel.layers_per_stage: the sum is %" PRId64
+                           ", model.num_layers is %" PRId64 "; make them the same, or write auto",
+                           config_draft_place(draft, "parallel", "layers_per_stage"), sum, layers);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_parallel(const struct config_draft *draft, struct config *config)
+{
+    struct config_parallel *parallel = &config->parallel;
+
+    if (parallel->virtual_stages != 1) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: parallel.virtual_stages: %" PRId64
+                           " is not legal with schedule %s; more than 1 needs interleaved_1f1b, "
+                           "bfs, izb, zb_v, v_half or v_min, which this build does not have yet; "
+                           "legal now: 1",
+                           config_draft_place(draft, "parallel", "virtual_stages"),
+                           parallel->virtual_stages, schedule_text(parallel->schedule));
+    }
+    if (parallel->lane_depth == CONFIG_DERIVE) {
+        parallel->lane_depth = 2;
+    }
+    return check_layers(draft, config);
+}
+
+/* Default of wsd_decay_steps: a tenth, but at least one update. */
+static int64_t tenth(int64_t steps)
+{
+    return steps >= 10 ? steps / 10 : 1;
+}
+
+static enum status check_optimizer(const struct config_draft *draft, struct config *config)
+{
+    struct config_optimizer *optimizer = &config->optimizer;
+
+    if (optimizer->decay_steps == CONFIG_DERIVE) {
+        optimizer->decay_steps = config->train.steps;
+    }
+    if (optimizer->wsd_decay_steps == CONFIG_DERIVE) {
+        optimizer->wsd_decay_steps = tenth(optimizer->decay_steps);
+    }
+    if (optimizer->min_lr > optimizer->lr) {
+        return status_fail(
+            STATUS_ERR_REFUSED, "%s: optimizer.min_lr: %g is more than optimizer.lr %g",
+            config_draft_place(draft, "optimizer", "min_lr"), optimizer->min_lr, optimizer->lr);
+    }
+    if (optimizer->warmup_steps >= optimizer->decay_steps) {
+        return status_fail(
+            STATUS_ERR_REFUSED,
+            "%s: optimizer.warmup_steps: expected less than optimizer.decay_steps %" PRId64
+            ", found %" PRId64,
+            config_draft_place(draft, "optimizer", "warmup_steps"), optimizer->decay_steps,
+            optimizer->warmup_steps);
+    }
+    if (optimizer->lr_schedule == LR_WSD &&
+        optimizer->wsd_decay_steps > optimizer->decay_steps - optimizer->warmup_steps) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: optimizer.wsd_decay_steps: %" PRId64
+                           " is more than what optimizer.warmup_steps %" PRId64
+                           " leaves of optimizer.decay_steps %" PRId64 "; at most %" PRId64,
+                           config_draft_place(draft, "optimizer", "wsd_decay_steps"),
+                           optimizer->wsd_decay_steps, optimizer->warmup_steps,
+                           optimizer->decay_steps,
+                           optimizer->decay_steps - optimizer->warmup_steps);
+    }
+    if (config->precision.loss_scale == CONFIG_DERIVE) {
+        config->precision.loss_scale = 1.0;
+    }
+    return STATUS_OK;
+}
+
+static enum status check_run(const struct config_draft *draft, struct config *config)
+{
+    const struct config_trace *trace = &config->trace;
+    const struct config_control *control = &config->control;
+
+    if (trace->first_step > trace->last_step) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: trace.first_step: %" PRId64 " is after trace.last_step %" PRId64,
+                           config_draft_place(draft, "trace", "first_step"), trace->first_step,
+                           trace->last_step);
+    }
+    if (control->heartbeat_s >= control->dead_after_s) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: control.heartbeat_s: %g is not below control.dead_after_s %g: "
+                           "every rank would count as dead",
+                           config_draft_place(draft, "control", "heartbeat_s"),
+                           control->heartbeat_s, control->dead_after_s);
+    }
+    if (config->train.run_dir[0] == '\0') {
+        int wrote =
+            snprintf(config->train.run_dir, sizeof(config->train.run_dir), "runs/%s", config->name);
+
+        if (wrote < 0 || (size_t)wrote >= sizeof(config->train.run_dir)) {
+            return status_fail(STATUS_ERR_REFUSED,
+                               "%s: the file's name is too long for a run directory; give "
+                               "train.run_dir",
+                               draft->path);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status config_check(const struct config_draft *draft, struct config *config)
+{
+    TRY(check_model(draft, config));
+    TRY(check_data(draft, config));
+    TRY(check_parallel(draft, config));
+    TRY(config_check_batch(draft, config));
+    TRY(check_optimizer(draft, config));
+    return check_run(draft, config);
+}

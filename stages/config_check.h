@@ -1,0 +1,28 @@
+/*
+ * config_check -- what follows from the keys together.
+ *
+ * Fills what the keys leave open (CONFIG_DERIVE, `auto`) and refuses what contradicts itself,
+ * naming the keys, their values and the nearest legal ones.
+ */
+#ifndef STAGES_CONFIG_CHECK_H
+#define STAGES_CONFIG_CHECK_H
+
+#include "base/status.h"
+#include "stages/config.h"
+#include "stages/config_draft.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Each field of `config` holds what the draft or the default says; its name is set. */
+enum status config_check(const struct config_draft *draft, struct config *config);
+
+/* The three batch keys: two give the third, three have to agree. */
+enum status config_check_batch(const struct config_draft *draft, struct config *config);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STAGES_CONFIG_CHECK_H */

@@ -1,0 +1,94 @@
+/* The arithmetic of the global batch: micro_batch_size x num_microbatches x dp. */
+#include <inttypes.h>
+
+#include "stages/config_check.h"
+
+static const char *place_of_batch(const struct config_draft *draft)
+{
+    static const char *const names[] = {"global_batch_size", "num_microbatches",
+                                        "micro_batch_size"};
+
+    for (int i = 0; i < 3; i++) {
+        if (config_draft_given(draft, "train", names[i])) {
+            return config_draft_place(draft, "train", names[i]);
+        }
+    }
+    return draft->path;
+}
+
+/* global_batch_size is not `unit` times a whole number; names the legal ones below and above. */
+static enum status refuse_division(const struct config_draft *draft, const struct config *config,
+                                   const char *key, int64_t value, int64_t unit)
+{
+    int64_t global = config->train.global_batch_size;
+    int64_t below = global / unit * unit;
+
+    if (below == 0) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: train.global_batch_size: %" PRId64 " is less than train.%s %" PRId64
+                           " x parallel.dp %" PRId64 " = %" PRId64
+                           "; nearest legal: global_batch_size %" PRId64,
+                           config_draft_place(draft, "train", "global_batch_size"), global, key,
+                           value, config->parallel.dp, unit, unit);
+    }
+    return status_fail(STATUS_ERR_REFUSED,
+                       "%s: train.global_batch_size: %" PRId64
+                       " is no multiple of train.%s %" PRId64 " x parallel.dp %" PRId64
+                       " = %" PRId64 "; nearest legal: global_batch_size %" PRId64 " or %" PRId64,
+                       config_draft_place(draft, "train", "global_batch_size"), global, key, value,
+                       config->parallel.dp, unit, below, below + unit);
+}
+
+static enum status refuse_conflict(const struct config_draft *draft, const struct config *config,
+                                   int64_t product)
+{
+    return status_fail(
+        STATUS_ERR_REFUSED,
+        "%s: train.micro_batch_size %" PRId64 " x train.num_microbatches %" PRId64
+        " x parallel.dp %" PRId64 " is %" PRId64 ", train.global_batch_size is %" PRId64
+        "; nearest legal: global_batch_size %" PRId64
+        ", or set one of the three to auto and it follows",
+        place_of_batch(draft), config->train.micro_batch_size, config->train.num_microbatches,
+        config->parallel.dp, product, config->train.global_batch_size, product);
+}
+
+enum status config_check_batch(const struct config_draft *draft, struct config *config)
+{
+    struct config_train *train = &config->train;
+    int64_t dp = config->parallel.dp;
+    int64_t product = 0;
+    int given = (train->micro_batch_size > 0 ? 1 : 0) + (train->num_microbatches > 0 ? 1 : 0) +
+                (train->global_batch_size > 0 ? 1 : 0);
+
+    if (given < 2) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: train: expected two of micro_batch_size, num_microbatches and "
+                           "global_batch_size, found %s; the third follows from two",
+                           place_of_batch(draft), given == 1 ? "one" : "none");
+    }
+    if (train->num_microbatches <= 0) {
+        int64_t unit = train->micro_batch_size * dp;
+
+        if (train->global_batch_size % unit != 0) {
+            return refuse_division(draft, config, "micro_batch_size", train->micro_batch_size,
+                                   unit);
+        }
+        train->num_microbatches = train->global_batch_size / unit;
+    }
+    if (train->micro_batch_size <= 0) {
+        int64_t unit = train->num_microbatches * dp;
+
+        if (train->global_batch_size % unit != 0) {
+            return refuse_division(draft, config, "num_microbatches", train->num_microbatches,
+                                   unit);
+        }
+        train->micro_batch_size = train->global_batch_size / unit;
+    }
+    /* Each factor is at most 2^20 and dp at most 2^10, so the product fits. */
+    product = train->micro_batch_size * train->num_microbatches * dp;
+    if (train->global_batch_size > 0 && train->global_batch_size != product) {
+        return refuse_conflict(draft, config, product);
+    }
+    train->global_batch_size = product;
+    return STATUS_OK;
+}

@@ -1,0 +1,25 @@
+/*
+ * config_write -- what the table of keys holds, as text for a reader.
+ *
+ * config_write_yaml() and config_write_json() of stages/config.h live in the same file; this is
+ * the part that needs no configuration.
+ */
+#ifndef STAGES_CONFIG_WRITE_H
+#define STAGES_CONFIG_WRITE_H
+
+#include <stdio.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Every key with its default, as YAML to start from; a key that has none is a comment. */
+enum status config_write_defaults(FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STAGES_CONFIG_WRITE_H */

@@ -1,0 +1,203 @@
+#include "stages/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "stages/checkpoint/weights.h"
+#include "stages/engine_data.h"
+#include "stages/engine_start.h"
+
+/* A wait inside a step may be as long as this: the control plane sees a stalled or dead rank much
+ * earlier, so it only bounds what nobody else would end. */
+#define STEP_WAIT_S 3600.0
+
+static enum status take_batch(struct engine *engine, struct loader *loader,
+                              struct loader_batch *batch_out)
+{
+    *batch_out = (struct loader_batch){0};
+    if (loader == NULL) {
+        return STATUS_OK;
+    }
+    return loader_take(loader, engine->cancel, clock_deadline(STEP_WAIT_S), batch_out);
+}
+
+static void report_phase(struct engine *engine, enum update_phase phase)
+{
+    struct control_progress progress = {
+        .step = engine->attempts, .phase = (int32_t)phase, .action = ACTION_NONE};
+
+    control_progress(engine->control, &progress);
+}
+
+enum status engine_step(struct engine *engine)
+{
+    struct update *update = &engine->update;
+    struct worker_run run = {
+        .line = &engine->plan->lines[engine->grid.pp],
+        .step = ++engine->attempts,
+        .number = ++engine->runs,
+        .version = update->updates,
+        .deadline_ns = clock_deadline(STEP_WAIT_S),
+    };
+
+    report_phase(engine, UPDATE_PHASE_STEP);
+    TRY(take_batch(engine, engine->loader, &run.batch));
+    update->targets = update->outcome.next_targets;
+    update->empty = update->targets == 0;
+    run.loss_seed = update->empty ? 0.0F : (float)(1.0 / (double)update->targets);
+    stage_worker_begin(&engine->worker, &run);
+    if (update->empty) {
+        struct update_times times;
+
+        /* Nothing to learn from: no plan is run, but the round is, for the next step's count. */
+        TRY(update_run(update, &engine->worker, &times));
+    } else {
+        TRY(executor_run(&engine->executor, run.line, &engine->worker.base, engine->cancel,
+                         run.deadline_ns));
+    }
+    engine->consumed += engine->config->train.global_batch_size;
+    return STATUS_OK;
+}
+
+enum {
+    EVALUATE_LOSS,
+    EVALUATE_TARGETS,
+    EVALUATE_KEYS
+};
+
+static enum status reduce_evaluation(struct engine *engine, double *sums, double *loss_out)
+{
+    static const struct control_key keys[EVALUATE_KEYS] = {
+        [EVALUATE_LOSS] = {"loss_sum", CONTROL_SUM},
+        [EVALUATE_TARGETS] = {"targets", CONTROL_SUM},
+    };
+    struct control_value values[EVALUATE_KEYS] = {
+        {.key = EVALUATE_LOSS, .number = sums[EVALUATE_LOSS]},
+        {.key = EVALUATE_TARGETS, .number = sums[EVALUATE_TARGETS]},
+    };
+    struct control_round round = {
+        .name = "EVALUATE",
+        .number = engine->runs,
+        .keys = keys,
+        .key_count = EVALUATE_KEYS,
+        .values = values,
+        .value_count = EVALUATE_KEYS,
+        .note = "",
+    };
+    double numbers[EVALUATE_KEYS];
+    struct control_answer answer = {.numbers = numbers};
+
+    TRY(control_reduce(engine->control, &round, &answer, clock_deadline(STEP_WAIT_S)));
+    *loss_out =
+        numbers[EVALUATE_TARGETS] > 0.0 ? numbers[EVALUATE_LOSS] / numbers[EVALUATE_TARGETS] : 0.0;
+    return STATUS_OK;
+}
+
+enum status engine_evaluate(struct engine *engine, enum engine_split split, double *loss_out)
+{
+    struct engine_set *set = &engine->sets[split];
+    double sums[EVALUATE_KEYS] = {0.0, 0.0};
+
+    ENSURE(set->batches > 0, "no such held-out set");
+    report_phase(engine, UPDATE_PHASE_EVALUATION);
+    if (set->loader != NULL) {
+        TRY(loader_rewind(set->loader, 0));
+    }
+    for (int64_t i = 0; i < set->batches; i++) {
+        struct worker_run run = {
+            .line = &engine->evaluation->lines[engine->grid.pp],
+            .step = engine->attempts,
+            .number = ++engine->runs,
+            .evaluation = true,
+            .version = engine->update.updates,
+            .deadline_ns = clock_deadline(STEP_WAIT_S),
+        };
+
+        TRY(take_batch(engine, set->loader, &run.batch));
+        stage_worker_begin(&engine->worker, &run);
+        TRY(executor_run(&engine->executor, run.line, &engine->worker.base, engine->cancel,
+                         run.deadline_ns));
+        sums[EVALUATE_LOSS] += engine->worker.loss_sum;
+        sums[EVALUATE_TARGETS] += (double)run.batch.target_count;
+    }
+    return reduce_evaluation(engine, sums, loss_out);
+}
+
+/* All ranks have written what they had to write. */
+static enum status finish_export(struct engine *engine)
+{
+    struct control_round round = {
+        .name = "EXPORT", .number = (uint64_t)engine->attempts, .note = ""};
+    struct control_answer answer = {.numbers = NULL};
+
+    return control_reduce(engine->control, &round, &answer, clock_deadline(STEP_WAIT_S));
+}
+
+/* Rank 0, once every shard is there. */
+static enum status export_index(struct engine *engine, const char *directory)
+{
+    int32_t stages = engine->grid.shape.pp;
+    int32_t *stage_of = calloc(engine->shape.L, sizeof(*stage_of));
+    enum status status = STATUS_OK;
+
+    if (stage_of == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "index of %zu layers", engine->shape.L);
+    }
+    for (int32_t stage = 0; stage < stages; stage++) {
+        struct chunk_range range;
+
+        chunk_range_of(engine->config, stage, &range);
+        for (int32_t i = 0; i < range.layers; i++) {
+            stage_of[range.first_layer + i] = stage;
+        }
+    }
+    status = weights_export_index(directory, stages, stage_of, &engine->shape);
+    free(stage_of);
+    return status;
+}
+
+enum status engine_export(struct engine *engine, const char *directory)
+{
+    report_phase(engine, UPDATE_PHASE_END);
+    TRY(weights_export(directory, engine->grid.pp, engine->grid.shape.pp, &engine->params));
+    TRY(finish_export(engine));
+    return engine->grid.rank == 0 ? export_index(engine, directory) : STATUS_OK;
+}
+
+enum status engine_close(struct engine **engine_ref, enum status status)
+{
+    struct engine *engine = *engine_ref;
+    enum status left = STATUS_OK;
+    struct comm *comm = NULL;
+
+    if (engine == NULL) {
+        return status;
+    }
+    *engine_ref = NULL;
+    if (status < 0 && engine->joined) {
+        control_abort(engine->control, status_last()->message);
+    }
+    engine_close_data(engine);
+    embedding_sync_close(&engine->sync);
+    left = control_close(&engine->control);
+    comm = engine->comm;
+    __atomic_store_n(&engine->comm, NULL, __ATOMIC_RELEASE);
+    comm_close(&comm);
+    stage_worker_release(&engine->worker);
+    update_release(&engine->update);
+    executor_release(&engine->executor);
+    span_ring_release(&engine->spans);
+    chunk_release(&engine->chunk);
+    params_release(&engine->params);
+    arena_release(&engine->head.arena);
+    arena_release(&engine->landing);
+    arena_release(&engine->out_buffers);
+    plan_destroy(&engine->plan);
+    plan_destroy(&engine->evaluation);
+    device_close(&engine->device);
+    free(engine->welcome);
+    free(engine);
+    return status < 0 ? status : left;
+}

@@ -1,0 +1,121 @@
+/*
+ * engine -- one stage process: its shard of the model, its planes, its plan, its data.
+ *
+ * engine_open() joins the job and makes everything that a step needs; engine_step() runs one
+ * step; engine_evaluate() a pass over a held-out set; engine_export() writes the weights.
+ * Nothing here knows of command lines, signals, run directories or consoles (stages/train.h), so
+ * that tests run several engines as threads of one process.
+ *
+ * Threads: one owner thread an engine. Failures: whoever fails tells all others through the
+ * control plane (engine_close does it), so that every rank ends with the same cause.
+ */
+#ifndef STAGES_ENGINE_H
+#define STAGES_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cancel.h"
+#include "base/span.h"
+#include "base/status.h"
+#include "collectives/comm.h"
+#include "collectives/control.h"
+#include "collectives/embedding_sync.h"
+#include "collectives/grid.h"
+#include "mixedprec/params.h"
+#include "scheduler/executor.h"
+#include "scheduler/plan.h"
+#include "stages/config.h"
+#include "stages/data/dataset.h"
+#include "stages/data/loader.h"
+#include "stages/memory.h"
+#include "stages/model/chunk.h"
+#include "stages/update.h"
+#include "stages/worker.h"
+#include "tensor/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct engine_options {
+    const struct config *config; /* borrows until close */
+    int32_t rank;
+    int32_t world;
+    int32_t local_ranks;       /* processes on this host, for threads: auto */
+    const char *job_directory; /* borrows until open returns; "" where world is 1 */
+    struct cancel *cancel;     /* borrows until close */
+    update_inspect_fn inspect; /* may be NULL; for tests */
+    void *inspect_context;
+};
+
+/* One held-out set. */
+struct engine_set {
+    struct dataset *dataset; /* owns; first and last virtual stage only */
+    struct loader *loader;   /* owns */
+    int64_t batches;         /* global batches of one evaluation; 0: there is no such set */
+    int64_t samples;
+};
+
+enum engine_split {
+    SPLIT_VALID,
+    SPLIT_TEST,
+    SPLITS
+};
+
+struct engine {
+    const struct config *config;
+    struct cancel *cancel;
+    struct grid grid;
+    struct device *device;
+    struct plan *plan;       /* owns; the training plan, lowered and proved */
+    struct plan *evaluation; /* owns; forward only */
+    struct model_shape shape;
+    struct params params;
+    struct head_memory head;
+    struct arena landing; /* owner of the tied embedding, pp > 1: the head's gradient */
+    float *head_landing;
+    struct arena out_buffers;
+    struct chunk chunk;
+    struct control *control;
+    struct comm *comm;
+    struct embedding_sync *sync;
+    struct dataset *dataset;
+    struct loader *loader;
+    struct engine_set sets[SPLITS];
+    struct span_ring spans;
+    struct executor executor;
+    struct stage_worker worker;
+    struct update update;
+    struct memory_table memory;
+    int64_t attempts;  /* steps begun */
+    uint64_t runs;     /* lines run, evaluations included */
+    int64_t consumed;  /* samples of the whole run before the next step */
+    int64_t origin_ns; /* time 0 of the traces, the same on all ranks */
+    bool joined;       /* the control plane is up */
+    char *welcome;     /* owns: the plan as rank 0 tells it */
+};
+
+/* Joins the job and prepares everything; blocks until all ranks are ready. *engine_out is set
+ * even on failure where there is something to close, so: always engine_close(). */
+enum status engine_open(const struct engine_options *options, struct engine **engine_out);
+
+/* Runs one step; the outcome lies in engine->update.outcome. */
+enum status engine_step(struct engine *engine);
+
+/* The mean loss over a held-out set, the same on every rank. */
+enum status engine_evaluate(struct engine *engine, enum engine_split split, double *loss_out);
+
+/* Where the weights of a run are written: <directory>/model.safetensors, or a shard a stage with
+ * an index beside them, in Hugging Face's GPT-2 names, and config.json. All ranks call it. */
+enum status engine_export(struct engine *engine, const char *directory);
+
+/* Leaves the job: after a failure (`status` < 0) all ranks are told its cause first. Returns
+ * `status`, or what went wrong while leaving. Nulls the caller's pointer; NULL is fine. */
+enum status engine_close(struct engine **engine, enum status status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STAGES_ENGINE_H */

@@ -1,0 +1,61 @@
+#include "stages/launch_env.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/env.h"
+
+struct source {
+    const char *launcher;
+    enum env_id mark; /* this launcher is at work where it is set */
+    enum env_id rank;
+    enum env_id world;
+};
+
+static const struct source sources[] = {
+    {"torchrun", ENV_WORLD_SIZE, ENV_RANK, ENV_WORLD_SIZE},
+    {"Open MPI", ENV_OMPI_SIZE, ENV_OMPI_RANK, ENV_OMPI_SIZE},
+    {"PMI", ENV_PMI_SIZE, ENV_PMI_RANK, ENV_PMI_SIZE},
+    {"Slurm", ENV_SLURM_STEP_ID, ENV_SLURM_PROCID, ENV_SLURM_NTASKS},
+};
+
+static enum status read_number(enum env_id id, int32_t least, int32_t *number_out)
+{
+    const char *text = env_text(id);
+    char *end = NULL;
+    long number = 0;
+
+    errno = 0;
+    number = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || number < least || number > INT32_MAX) {
+        return status_fail(STATUS_ERR_REFUSED, "environment: %s is \"%s\", expected a number >= %d",
+                           env_name(id), text, least);
+    }
+    *number_out = (int32_t)number;
+    return STATUS_OK;
+}
+
+enum status launch_env_read(struct launch_env *env_out)
+{
+    struct launch_env env = {.rank = 0, .world = 1, .local_world = 1, .launcher = "none"};
+
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        if (env_is_set(sources[i].mark)) {
+            TRY(read_number(sources[i].rank, 0, &env.rank));
+            TRY(read_number(sources[i].world, 1, &env.world));
+            env.launcher = sources[i].launcher;
+            break;
+        }
+    }
+    if (env.rank >= env.world) {
+        return status_fail(STATUS_ERR_REFUSED, "environment of %s: rank %d of a world of %d",
+                           env.launcher, env.rank, env.world);
+    }
+    env.local_world = env.world;
+    if (env_is_set(ENV_LOCAL_WORLD_SIZE)) {
+        TRY(read_number(ENV_LOCAL_WORLD_SIZE, 1, &env.local_world));
+    }
+    *env_out = env;
+    return STATUS_OK;
+}

@@ -1,0 +1,41 @@
+#include "stages/memory.h"
+
+#include <stdio.h>
+
+#include "base/check.h"
+
+#define MIB (1024.0 * 1024.0)
+
+void memory_add(struct memory_table *table, const char *name, size_t bytes)
+{
+    ENSURE(table->count < MEMORY_ROWS_MOST, "no row left for %s", name);
+    if (bytes == 0) {
+        return;
+    }
+    table->rows[table->count++] = (struct memory_row){.name = name, .bytes = bytes};
+    table->total_bytes += bytes;
+}
+
+void memory_print(const struct memory_table *table, int32_t stage, char *text, size_t text_bytes)
+{
+    int used = snprintf(text, text_bytes, "stage %d holds %.1f MiB:", stage,
+                        (double)table->total_bytes / MIB);
+
+    for (int32_t i = 0; i < table->count && used > 0 && (size_t)used < text_bytes; i++) {
+        used += snprintf(text + used, text_bytes - (size_t)used, "%s %s %.1f", i == 0 ? "" : ",",
+                         table->rows[i].name, (double)table->rows[i].bytes / MIB);
+    }
+}
+
+enum status memory_check(const struct memory_table *table, int32_t stage, int64_t limit_bytes)
+{
+    char text[512];
+
+    if (limit_bytes <= 0 || table->total_bytes <= (size_t)limit_bytes) {
+        return STATUS_OK;
+    }
+    memory_print(table, stage, text, sizeof(text));
+    return status_fail(STATUS_ERR_REFUSED,
+                       "train.memory_limit: %.1f MiB allowed, %.1f MiB needed; %s",
+                       (double)limit_bytes / MIB, (double)table->total_bytes / MIB, text);
+}

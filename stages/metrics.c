@@ -1,0 +1,195 @@
+#include "stages/metrics.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "stages/console.h"
+#include "stages/run_directory.h"
+
+#define PATH_BYTES 1024
+
+struct metrics {
+    FILE *file; /* owns */
+    struct console console;
+    int64_t steps;
+    int64_t log_every;
+    int64_t tokens_per_step;
+    int64_t seq_len;
+    double flops_per_step;
+    int32_t ranks;
+    double loss_scale;
+    int64_t skipped;
+    int64_t skipped_in_a_row;
+    int64_t begin_ns; /* of the run, for the time that is left */
+};
+
+static enum status write_header(struct metrics *metrics, const struct config *config)
+{
+    char *text = NULL;
+
+    TRY(config_write_json(config, &text));
+    bool failed = fprintf(metrics->file, "%s\n", text) < 0 || fflush(metrics->file) != 0;
+    free(text);
+    if (failed) {
+        return status_fail(STATUS_ERR_IO, "writing metrics.jsonl: %s", strerror(errno));
+    }
+    return STATUS_OK;
+}
+
+enum status metrics_open(const struct config *config, const struct model_shape *shape,
+                         struct metrics **metrics_out)
+{
+    char path[PATH_BYTES];
+    struct metrics *metrics = NULL;
+    enum status status = STATUS_OK;
+
+    TRY(run_directory_path(config, "metrics.jsonl", path, sizeof(path)));
+    metrics = calloc(1, sizeof(*metrics));
+    if (metrics == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "metrics");
+    }
+    metrics->steps = config->train.steps;
+    metrics->log_every = config->train.log_every;
+    metrics->seq_len = config->model.seq_len;
+    metrics->tokens_per_step = config->train.global_batch_size * config->model.seq_len;
+    metrics->flops_per_step = model_flops_per_token(shape) * (double)metrics->tokens_per_step;
+    metrics->ranks = (int32_t)(config->parallel.pp * config->parallel.tp * config->parallel.dp);
+    metrics->loss_scale = config->precision.loss_scale;
+    metrics->begin_ns = clock_now_ns();
+    console_init(&metrics->console, stdout);
+    metrics->file = fopen(path, "we");
+    if (metrics->file == NULL) {
+        status = status_fail(STATUS_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    } else {
+        status = write_header(metrics, config);
+    }
+    if (status < 0) {
+        metrics_close(&metrics);
+        return status;
+    }
+    *metrics_out = metrics;
+    return STATUS_OK;
+}
+
+/* JSON has no NaN; what is not finite is null. */
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *step_object(const struct metrics *metrics, const struct metrics_step *step)
+{
+    const struct update_outcome *outcome = step->outcome;
+    double tokens_per_s = (double)metrics->tokens_per_step / step->seconds;
+    json_t *object =
+        json_pack("{s:I, s:I, s:o, s:o, s:f, s:f, s:b, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I}",
+                  "step", (json_int_t)step->step, "update", (json_int_t)step->update, "loss",
+                  number(outcome->loss), "grad_norm", number(outcome->grad_norm), "lr", outcome->lr,
+                  "loss_scale", metrics->loss_scale, "skipped", outcome->skipped ? 1 : 0,
+                  "consumed_samples", (json_int_t)step->consumed_samples, "consumed_tokens",
+                  (json_int_t)(step->consumed_samples * metrics->seq_len), "step_ms",
+                  step->seconds * 1e3, "tokens_per_s", tokens_per_s, "tflops",
+                  metrics->flops_per_step / step->seconds * 1e-12, "bubble", outcome->bubble,
+                  "bubble_ideal", step->bubble_ideal, "mem_bytes", (json_int_t)outcome->mem_bytes);
+
+    if (object != NULL && step->has_valid) {
+        (void)json_object_set_new(object, "valid_loss", number(step->valid_loss));
+    }
+    if (object != NULL && outcome->skipped) {
+        (void)json_object_set_new(object, "cause", json_string(outcome->cause));
+    }
+    return object;
+}
+
+static void print_line(struct metrics *metrics, const struct metrics_step *step)
+{
+    const struct update_outcome *outcome = step->outcome;
+    struct console_line line;
+    double passed = (double)(clock_now_ns() - metrics->begin_ns) * 1e-9;
+    double left = passed / (double)step->step * (double)(metrics->steps - step->step);
+
+    console_line_begin(&line);
+    console_line_add(&line, "step %lld/%lld", (long long)step->step, (long long)metrics->steps);
+    console_line_add(&line, "loss %.4f", outcome->loss);
+    console_line_add(&line, "gnorm %.2f", outcome->grad_norm);
+    console_line_add(&line, "lr %.1e", outcome->lr);
+    console_line_add(&line, "%.0f ms", step->seconds * 1e3);
+    console_line_add_rate(&line, (double)metrics->tokens_per_step / step->seconds, "tok/s");
+    console_line_add(&line, "%.1f GFLOP/s/rank",
+                     metrics->flops_per_step / step->seconds * 1e-9 / metrics->ranks);
+    console_line_add(&line, "bubble %.1f%% (ideal %.1f%%)", outcome->bubble * 100.0,
+                     step->bubble_ideal * 100.0);
+    console_line_add_bytes(&line, "mem ", outcome->mem_bytes);
+    if (metrics->skipped > 0) {
+        console_line_add(&line, "skip %lld", (long long)metrics->skipped);
+    }
+    console_line_add_time(&line, "eta ", left);
+    console_print(&metrics->console, &line);
+    if (outcome->skipped) {
+        console_line_begin(&line);
+        console_line_add(&line, "step %lld skipped: %s", (long long)step->step, outcome->cause);
+        console_print(&metrics->console, &line);
+    }
+}
+
+enum status metrics_put(struct metrics *metrics, const struct metrics_step *step)
+{
+    json_t *object = NULL;
+    char *text = NULL;
+    bool failed = false;
+
+    metrics->skipped += step->outcome->skipped ? 1 : 0;
+    metrics->skipped_in_a_row = step->outcome->skipped ? metrics->skipped_in_a_row + 1 : 0;
+    object = step_object(metrics, step);
+    text = object != NULL ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    failed = text == NULL || fprintf(metrics->file, "%s\n", text) < 0 || fflush(metrics->file) != 0;
+    free(text);
+    json_decref(object);
+    if (failed) {
+        return status_fail(STATUS_ERR_IO, "writing metrics.jsonl, step %lld: %s",
+                           (long long)step->step, strerror(errno));
+    }
+    if (step->step == 1 || step->step == metrics->steps || step->outcome->skipped ||
+        step->step % metrics->log_every == 0) {
+        print_line(metrics, step);
+    }
+    return STATUS_OK;
+}
+
+void metrics_tick(struct metrics *metrics, int64_t step)
+{
+    console_bar(&metrics->console, step, metrics->steps);
+}
+
+void metrics_print_held_out(struct metrics *metrics, const char *set, int64_t step, double loss)
+{
+    struct console_line line;
+
+    console_line_begin(&line);
+    console_line_add(&line, "step %lld", (long long)step);
+    console_line_add(&line, "%s loss %.4f", set, loss);
+    console_print(&metrics->console, &line);
+}
+
+int64_t metrics_skipped_in_a_row(const struct metrics *metrics)
+{
+    return metrics->skipped_in_a_row;
+}
+
+void metrics_close(struct metrics **metrics)
+{
+    if (*metrics == NULL) {
+        return;
+    }
+    console_end(&(*metrics)->console);
+    if ((*metrics)->file != NULL) {
+        (void)fclose((*metrics)->file);
+    }
+    free(*metrics);
+    *metrics = NULL;
+}

@@ -1,0 +1,104 @@
+/*
+ * chunk -- one contiguous run of layers, with the embedding or the head where it has them, and
+ * the buffers that its micro-batches live in.
+ *
+ * F, I and W of one micro-batch on a numbered slot; the plan says which slot and which gradient
+ * set, this file says what happens there. The head is fused into F of the last virtual stage:
+ * logits, loss, dlogits, and at once dX (in place of the head's input) and dW, block by block; so
+ * I of that chunk starts from a finished dX and W has no head part.
+ *
+ * Knows nothing of plans, lanes or steps: the worker hands it pointers.
+ */
+#ifndef STAGES_MODEL_CHUNK_H
+#define STAGES_MODEL_CHUNK_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "stages/model/layer.h"
+#include "stages/model/parameters.h"
+#include "stages/model/shape.h"
+#include "tensor/arena.h"
+#include "tensor/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What F keeps of one micro-batch. */
+struct chunk_slot {
+    struct layer_stash *layers; /* owns the array */
+    float **outputs;            /* owns the array; y (N,C) of each layer that is not sent */
+    float *embedded;            /* (N,C), where the chunk begins with the embedding */
+    float *final;               /* (N,C) final norm, then its gradient; with a head only */
+    float *final_mean;          /* (N) */
+    float *final_rstd;          /* (N) */
+    const float *input;         /* borrows: what F read, until I has ended */
+    const int32_t *tokens;      /* borrows: what F read, until W has ended */
+};
+
+/* What I keeps of one micro-batch for W. */
+struct chunk_gradients {
+    struct layer_gradients *layers; /* owns the array */
+    float **inputs; /* owns the array; gradient (N,C) at the input of each layer: [0] only where
+                       there is an embedding below, [i] always */
+    float *output;  /* (N,C) at the chunk's output; with a head only, else it is a message */
+};
+
+struct chunk {
+    struct model_shape shape;
+    struct chunk_range range;
+    struct chunk_tensors weights;
+    struct chunk_tensors sums; /* of gradients */
+    struct chunk_slot *slots;  /* owns */
+    int32_t slot_count;
+    struct chunk_gradients *gradients; /* owns */
+    int32_t gradient_count;
+    struct layer_scratch scratch;
+    float *head_workspace;  /* head_workspace_floats() */
+    struct arena stash;     /* owns */
+    struct arena kept;      /* owns: the gradient sets */
+    struct arena workspace; /* owns */
+    struct device *device;  /* borrows until release */
+};
+
+/* The two ends of a micro-batch's way through the chunk; what does not apply is NULL. */
+struct chunk_io {
+    const float *input;     /* F: (N,C), from the previous stage */
+    float *output;          /* F: (N,C), for the next stage */
+    const float *doutput;   /* I, W: (N,C), from the next stage */
+    float *dinput;          /* I: (N,C), for the previous stage */
+    const int32_t *tokens;  /* F: (B,T), with the embedding */
+    const int32_t *targets; /* F: (B,T), with the head */
+    const float *mask;      /* F: (B,T), with the head */
+    float loss_seed;        /* F, with the head: 1 / targets of the global batch */
+    double loss_sum;        /* F, with the head: written */
+};
+
+/* Plans the buffers for `slots` and `gradients` of the plan; sizes are then in the arenas. The
+ * tensors are set later (chunk_tensors_init). */
+enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
+                       const struct chunk_range *range, int32_t slots, int32_t gradients,
+                       struct device *device);
+
+/* Allocates what chunk_init() planned. */
+enum status chunk_allocate(struct chunk *chunk);
+
+enum status chunk_forward(struct chunk *chunk, int32_t slot, struct chunk_io *io);
+
+/* F without gradients: the slot is free again when it returns. */
+enum status chunk_evaluate(struct chunk *chunk, int32_t slot, struct chunk_io *io);
+
+enum status chunk_backward_input(struct chunk *chunk, int32_t slot, int32_t gradient,
+                                 const struct chunk_io *io);
+enum status chunk_backward_weight(struct chunk *chunk, int32_t slot, int32_t gradient,
+                                  const struct chunk_io *io);
+
+/* Safe on a zeroed chunk, and twice. */
+void chunk_release(struct chunk *chunk);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STAGES_MODEL_CHUNK_H */

@@ -1,0 +1,83 @@
+/*
+ * parameters -- the tensors of a chunk: names, shapes, initial values, and where they lie.
+ *
+ * Names and layouts are Hugging Face's GPT-2 (Conv1D: input × output), so that a file can be read
+ * and written as it is. The tied word embedding belongs to virtual stage 0; the chunk with the
+ * head has a copy of it and a gradient buffer of its own, on one rank too (there the copy is the
+ * embedding itself): the head's gradient always travels to the owner as a sum of its own, so that
+ * every layout adds the same two numbers.
+ */
+#ifndef STAGES_MODEL_PARAMETERS_H
+#define STAGES_MODEL_PARAMETERS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "mixedprec/params.h"
+#include "stages/model/shape.h"
+#include "tensor/arena.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One layer's tensors: a set for weights, a set for gradients. */
+struct layer_tensors {
+    float *ln_1_weight;   /* (C) */
+    float *ln_1_bias;     /* (C) */
+    float *c_attn_weight; /* (C,3C), columns Q|K|V */
+    float *c_attn_bias;   /* (3C) */
+    float *c_proj_weight; /* (C,C) */
+    float *c_proj_bias;   /* (C) */
+    float *ln_2_weight;   /* (C) */
+    float *ln_2_bias;     /* (C) */
+    float *c_fc_weight;   /* (C,F) */
+    float *c_fc_bias;     /* (F) */
+    float *m_proj_weight; /* (F,C), mlp.c_proj */
+    float *m_proj_bias;   /* (C) */
+};
+
+/* The tensors of one chunk; pointers into a params set and the head's arena. */
+struct chunk_tensors {
+    struct layer_tensors *layers; /* owns; range.layers of them */
+    float *wte;                   /* (V,C), virtual stage 0 */
+    float *wpe;                   /* (positions,C), virtual stage 0 */
+    float *ln_f_weight;           /* (C), last virtual stage */
+    float *ln_f_bias;             /* (C), last virtual stage */
+    float *head;                  /* (V,C), last virtual stage: the tied copy, or its gradient */
+};
+
+/* The head's copy of the word embedding and its gradient. */
+struct head_memory {
+    struct arena arena; /* owns */
+    float *copy;        /* (V,C); NULL where the owner is on the same rank */
+    float *gradient;    /* (V,C); NULL without a head */
+    size_t gradient_elems;
+};
+
+/* The keys of the gradient norm: 0 the embedding, 1 + l layer l, L + 1 the final norm. */
+int32_t norm_key_count(const struct model_shape *shape);
+
+/* Appends the chunk's parameters to the table, in model order. */
+enum status parameters_add(struct params *params, const struct model_shape *shape,
+                           const struct chunk_range *range);
+
+/* Plans (and, after arena_allocate, places) the head's memory: a gradient where the chunk has the
+ * head, a copy where it does not have the embedding too. */
+void head_memory_carve(struct head_memory *head, const struct model_shape *shape,
+                       const struct chunk_range *range);
+
+/* Collects the pointers of weights and of gradients. Both must be released. */
+enum status chunk_tensors_init(struct chunk_tensors *weights, struct chunk_tensors *gradients,
+                               const struct params *params, const struct head_memory *head,
+                               const struct chunk_range *range);
+void chunk_tensors_release(struct chunk_tensors *tensors);
+
+/* The word embedding's rule, for a head's copy that has no entry in the table. */
+void parameters_word_embedding(const struct model_shape *shape, struct param *param_out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STAGES_MODEL_PARAMETERS_H */

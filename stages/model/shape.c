@@ -1,0 +1,58 @@
+#include "stages/model/shape.h"
+
+void model_shape_of(const struct config *config, struct model_shape *shape_out)
+{
+    const struct config_model *model = &config->model;
+
+    *shape_out = (struct model_shape){
+        .B = (size_t)config->train.micro_batch_size,
+        .T = (size_t)model->seq_len,
+        .C = (size_t)model->hidden_size,
+        .H = (size_t)model->num_heads,
+        .D = (size_t)(model->hidden_size / model->num_heads),
+        .F = (size_t)model->ffn_hidden_size,
+        .V = (size_t)model->vocab_size,
+        .L = (size_t)model->num_layers,
+        .positions = (size_t)model->max_positions,
+        .eps = (float)model->layer_norm_eps,
+        .init_std = (float)model->init_std,
+    };
+}
+
+void chunk_range_of(const struct config *config, int32_t virtual_stage,
+                    struct chunk_range *range_out)
+{
+    int64_t stages = config->parallel.pp * config->parallel.virtual_stages;
+    int64_t first = 0;
+
+    for (int32_t s = 0; s < virtual_stage; s++) {
+        first += config->parallel.layers_per_stage[s];
+    }
+    *range_out = (struct chunk_range){
+        .first_layer = (int32_t)first,
+        .layers = (int32_t)config->parallel.layers_per_stage[virtual_stage],
+        .has_embedding = virtual_stage == 0,
+        .has_head = virtual_stage == stages - 1,
+    };
+}
+
+static uint64_t layer_parameters(const struct model_shape *shape)
+{
+    uint64_t C = shape->C;
+    uint64_t F = shape->F;
+
+    return 4 * C * C + 2 * C * F /* matrices */ + 9 * C + F /* biases and norms */;
+}
+
+uint64_t model_parameters(const struct model_shape *shape)
+{
+    return (uint64_t)shape->V * shape->C + (uint64_t)shape->positions * shape->C +
+           (uint64_t)shape->L * layer_parameters(shape) + 2 * (uint64_t)shape->C;
+}
+
+double model_flops_per_token(const struct model_shape *shape)
+{
+    double weights = (double)model_parameters(shape) - (double)shape->positions * (double)shape->C;
+
+    return 6.0 * weights + 12.0 * (double)shape->L * (double)shape->C * (double)shape->T;
+}

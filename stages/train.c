@@ -1,0 +1,283 @@
+#include "stages/train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "collectives/job_directory.h"
+#include "scheduler/plan_text.h"
+#include "scheduler/simulate.h"
+#include "scheduler/trace.h"
+#include "stages/engine.h"
+#include "stages/launch_env.h"
+#include "stages/metrics.h"
+#include "stages/run_directory.h"
+#include "stages/stop_signal.h"
+
+#define PATH_BYTES 1024
+
+/* Everything of one run; zero is "not there". */
+struct train {
+    const struct config *config;
+    struct launch_env env;
+    struct cancel cancel;
+    struct job_directory *job;
+    struct run_directory run;
+    struct engine *engine;
+    struct metrics *metrics;    /* rank 0 */
+    struct trace_writer *trace; /* where trace.enabled */
+    struct stop_signal *stop;
+};
+
+static bool is_first(const struct train *train)
+{
+    return train->env.rank == 0;
+}
+
+static enum status open_trace(struct train *train)
+{
+    char name[64];
+    char path[PATH_BYTES];
+    struct trace_writer_config config = {
+        .path = path,
+        .run_name = train->config->name,
+        .rank = train->env.rank,
+        .pipeline_rank = train->engine->grid.pp,
+        .most_bytes = (uint64_t)train->config->trace.max_mb * 1000000U,
+        .origin_ns = train->engine->origin_ns,
+    };
+
+    if (!train->config->trace.enabled) {
+        return STATUS_OK;
+    }
+    (void)snprintf(name, sizeof(name), "trace/rank-%d.json", train->env.rank);
+    TRY(run_directory_path(train->config, name, path, sizeof(path)));
+    return trace_writer_open(&config, &train->trace);
+}
+
+static enum status write_plan(const struct train *train)
+{
+    char path[PATH_BYTES];
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    enum status status = STATUS_OK;
+
+    if (memory == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "writing plan.csv");
+    }
+    status = plan_text_print(train->engine->plan, PLAN_TEXT_CSV, memory);
+    if (fclose(memory) != 0 && status >= 0) {
+        status = status_fail(STATUS_ERR_NO_MEMORY, "writing plan.csv");
+    }
+    if (status >= 0) {
+        status = run_directory_path(train->config, "plan.csv", path, sizeof(path));
+    }
+    if (status >= 0) {
+        status = file_write(path, text, bytes);
+    }
+    free(text);
+    return status;
+}
+
+static enum status begin(struct train *train)
+{
+    struct engine_options options = {
+        .config = train->config,
+        .rank = train->env.rank,
+        .world = train->env.world,
+        .local_ranks = train->env.local_world,
+        .job_directory = "",
+        .cancel = &train->cancel,
+    };
+
+    if (is_first(train)) {
+        TRY(run_directory_open(train->config, &train->run));
+    }
+    if (train->env.world > 1) {
+        TRY(job_directory_open(train->env.rank, &train->cancel,
+                               clock_deadline(train->config->control.start_timeout_s),
+                               &train->job));
+        options.job_directory = job_directory_path(train->job);
+    }
+    TRY(engine_open(&options, &train->engine));
+    TRY(stop_signal_open(train->engine->control, &train->stop));
+    if (is_first(train)) {
+        TRY(metrics_open(train->config, &train->engine->shape, &train->metrics));
+        TRY(write_plan(train));
+    }
+    return open_trace(train);
+}
+
+/* The bubble that the plan would have at this step's mean costs: 1 - busy / (ranks · makespan). */
+static enum status ideal_bubble(struct train *train, double *bubble_out)
+{
+    const struct update_outcome *outcome = &train->engine->update.outcome;
+    const struct plan *plan = train->engine->plan;
+    struct plan_costs costs = {.F = outcome->F, .I = outcome->I, .W = outcome->W};
+    struct simulation simulation;
+    double busy = 0.0;
+
+    *bubble_out = 0.0;
+    if (outcome->empty) {
+        return STATUS_OK;
+    }
+    for (int32_t stage = 0; stage < plan_stages(plan); stage++) {
+        busy += plan->shape.microbatches * (costs.F[stage] + costs.I[stage] + costs.W[stage]);
+    }
+    TRY(plan_simulate(plan, &costs, &simulation));
+    if (simulation.makespan > 0.0) {
+        *bubble_out = 1.0 - busy / (plan->shape.ranks * simulation.makespan);
+    }
+    simulation_release(&simulation);
+    return STATUS_OK;
+}
+
+static enum status keep_trace(struct train *train, int64_t step)
+{
+    const struct config_trace *trace = &train->config->trace;
+
+    if (train->trace != NULL && step >= trace->first_step && step <= trace->last_step) {
+        return trace_writer_drain(train->trace, &train->engine->spans);
+    }
+    span_ring_discard(&train->engine->spans);
+    return STATUS_OK;
+}
+
+static bool evaluates_after(const struct train *train, int64_t step, bool last)
+{
+    int64_t every = train->config->train.eval_every;
+
+    return every > 0 && (last || step % every == 0);
+}
+
+static enum status tell(struct train *train, int64_t step, double seconds, bool has_valid,
+                        double valid_loss)
+{
+    struct metrics_step line = {
+        .step = step,
+        .update = train->engine->update.updates,
+        .consumed_samples = train->engine->consumed,
+        .seconds = seconds,
+        .has_valid = has_valid,
+        .valid_loss = valid_loss,
+        .outcome = &train->engine->update.outcome,
+    };
+
+    if (train->metrics == NULL) {
+        return STATUS_OK;
+    }
+    TRY(ideal_bubble(train, &line.bubble_ideal));
+    TRY(metrics_put(train->metrics, &line));
+    if (has_valid) {
+        metrics_print_held_out(train->metrics, "valid", step, valid_loss);
+    }
+    metrics_tick(train->metrics, step);
+    return STATUS_OK;
+}
+
+/* All ranks count alike, so all end alike. */
+static enum status check_skips(struct train *train, int64_t step, int64_t *in_a_row)
+{
+    const struct update_outcome *outcome = &train->engine->update.outcome;
+    int64_t most = train->config->precision.max_skipped_in_a_row;
+
+    if (outcome->empty) {
+        return STATUS_OK;
+    }
+    *in_a_row = outcome->skipped ? *in_a_row + 1 : 0;
+    if (*in_a_row >= most) {
+        return status_fail(STATUS_ERR_NUMERIC,
+                           "step %lld: %lld steps skipped in a row "
+                           "(precision.max_skipped_in_a_row); the last because %s",
+                           (long long)step, (long long)*in_a_row, outcome->cause);
+    }
+    return STATUS_OK;
+}
+
+static enum status run_step(struct train *train, int64_t step, bool *last_out, int64_t *skips)
+{
+    int64_t begin_ns = clock_now_ns();
+    double seconds = 0.0;
+    double valid_loss = 0.0;
+    bool evaluates = false;
+
+    TRY(engine_step(train->engine));
+    seconds = (double)(clock_now_ns() - begin_ns) * 1e-9;
+    *last_out =
+        step == train->config->train.steps || train->engine->update.outcome.stop_signal != 0;
+    TRY(keep_trace(train, step));
+    evaluates = evaluates_after(train, step, *last_out);
+    if (evaluates) {
+        TRY(engine_evaluate(train->engine, SPLIT_VALID, &valid_loss));
+        span_ring_discard(&train->engine->spans);
+    }
+    TRY(tell(train, step, seconds, evaluates, valid_loss));
+    return check_skips(train, step, skips);
+}
+
+static enum status finish(struct train *train)
+{
+    char path[PATH_BYTES];
+    double loss = 0.0;
+
+    if (train->engine->sets[SPLIT_TEST].batches > 0) {
+        TRY(engine_evaluate(train->engine, SPLIT_TEST, &loss));
+        if (train->metrics != NULL) {
+            metrics_print_held_out(train->metrics, "test", train->config->train.steps, loss);
+        }
+    }
+    TRY(run_directory_path(train->config, "model", path, sizeof(path)));
+    return engine_export(train->engine, path);
+}
+
+static enum status loop(struct train *train, int32_t *signal_out)
+{
+    int64_t skips = 0;
+    bool last = train->config->train.steps == 0;
+
+    for (int64_t step = 1; !last; step++) {
+        TRY(run_step(train, step, &last, &skips));
+        *signal_out = train->engine->update.outcome.stop_signal;
+    }
+    (void)fault_strike(&train->engine->worker.fault, train->env.rank, FAULT_STEP_END, 0,
+                       &train->cancel);
+    return *signal_out == 0 ? finish(train) : STATUS_OK;
+}
+
+static enum status end(struct train *train, enum status status)
+{
+    enum status closed = trace_writer_close(&train->trace);
+
+    metrics_close(&train->metrics);
+    stop_signal_close(&train->stop);
+    status = engine_close(&train->engine, status < 0 ? status : closed);
+    job_directory_remove(&train->job);
+    run_directory_release(&train->run);
+    return status;
+}
+
+enum status train_run(const struct config *config, int32_t *signal_out)
+{
+    struct train train = {.config = config, .run = {.lock = -1}};
+    enum status status = STATUS_OK;
+
+    *signal_out = 0;
+    TRY(launch_env_read(&train.env));
+    if (run_directory_state(config) == RUN_FINISHED) {
+        if (is_first(&train)) {
+            (void)printf("%s is finished; look at it with `weir trace %s`, or start again with "
+                         "--overwrite\n",
+                         config->train.run_dir, config->train.run_dir);
+        }
+        return STATUS_OK;
+    }
+    stop_signal_block();
+    status = begin(&train);
+    if (status >= 0) {
+        status = loop(&train, signal_out);
+    }
+    return end(&train, status);
+}

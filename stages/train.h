@@ -1,0 +1,27 @@
+/*
+ * train -- the life of one stage process of a training run, from the configuration to the weights.
+ *
+ * Joins the job (launch_env, job directory, engine), then step after step: run the plan, tell of
+ * it (rank 0: metrics and console; every rank: its trace), evaluate when it is time, stop where a
+ * signal asks for it, and write the final weights.
+ */
+#ifndef STAGES_TRAIN_H
+#define STAGES_TRAIN_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "stages/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Runs to the end. *signal_out is 0, or the signal after which the run ended in order. */
+enum status train_run(const struct config *config, int32_t *signal_out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STAGES_TRAIN_H */

@@ -1,0 +1,266 @@
+#include "stages/update.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "mixedprec/grad_norm.h"
+#include "stages/worker.h"
+#include "tensor/kernels.h"
+
+/* The fixed keys of the STEP round; norms and costs follow. */
+enum key {
+    KEY_FOUND_INF,
+    KEY_LOSS_SUM,
+    KEY_NEXT_TARGETS,
+    KEY_BUSY_NS,
+    KEY_BEGIN_NS, /* negated, so that MAX finds the earliest */
+    KEY_END_NS,
+    KEY_MEM_BYTES,
+    KEYS_FIXED
+};
+
+static const struct control_key fixed_keys[KEYS_FIXED] = {
+    [KEY_FOUND_INF] = {"found_inf", CONTROL_MAX},       [KEY_LOSS_SUM] = {"loss_sum", CONTROL_SUM},
+    [KEY_NEXT_TARGETS] = {"next_targets", CONTROL_SUM}, [KEY_BUSY_NS] = {"busy_ns", CONTROL_SUM},
+    [KEY_BEGIN_NS] = {"begin_ns", CONTROL_MAX},         [KEY_END_NS] = {"end_ns", CONTROL_MAX},
+    [KEY_MEM_BYTES] = {"mem_bytes", CONTROL_MAX},
+};
+
+static int32_t norm_key(int32_t key)
+{
+    return KEYS_FIXED + key;
+}
+
+/* `which` is 0 F, 1 I, 2 W. */
+static int32_t cost_key(const struct update *update, int which, int32_t stage)
+{
+    return KEYS_FIXED + update->config.norm_keys + which * update->config.stages + stage;
+}
+
+static void name_keys(struct update *update)
+{
+    static const char kinds[] = "FIW";
+
+    for (int32_t i = 0; i < KEYS_FIXED; i++) {
+        update->keys[i] = fixed_keys[i];
+    }
+    for (int32_t i = 0; i < update->config.norm_keys; i++) {
+        int32_t key = norm_key(i);
+
+        (void)snprintf(update->names[key], sizeof(update->names[key]), "sum_squares.%d", i);
+        update->keys[key] = (struct control_key){update->names[key], CONTROL_ONCE};
+    }
+    for (int which = 0; which < 3; which++) {
+        for (int32_t stage = 0; stage < update->config.stages; stage++) {
+            int32_t key = cost_key(update, which, stage);
+
+            (void)snprintf(update->names[key], sizeof(update->names[key]), "cost.%d%c", stage,
+                           kinds[which]);
+            update->keys[key] = (struct control_key){update->names[key], CONTROL_ONCE};
+        }
+    }
+}
+
+enum status update_init(struct update *update, const struct update_config *config)
+{
+    size_t keys = 0;
+
+    update->config = *config;
+    update->key_count = KEYS_FIXED + config->norm_keys + 3 * config->stages;
+    if (update->key_count > CONTROL_KEYS_MOST) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "model.num_layers and parallel.pp: a step has %d values to agree on, at "
+                           "most %d are possible",
+                           update->key_count, CONTROL_KEYS_MOST);
+    }
+    keys = (size_t)update->key_count;
+    update->keys = calloc(keys, sizeof(*update->keys));
+    update->names = calloc(keys, sizeof(*update->names));
+    update->values = calloc(keys, sizeof(*update->values));
+    update->numbers = calloc(keys, sizeof(*update->numbers));
+    if (update->keys == NULL || update->names == NULL || update->values == NULL ||
+        update->numbers == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "step round of %zu keys", keys);
+    }
+    name_keys(update);
+    return STATUS_OK;
+}
+
+static void give(struct update *update, int32_t *count, int32_t key, double number)
+{
+    update->values[*count] = (struct control_value){.key = key, .number = number};
+    (*count)++;
+}
+
+/* The owner's half of the tied embedding: own gradient plus the head's, in this order everywhere. */
+static enum status add_head_gradient(struct update *update)
+{
+    struct param *wte = params_find(update->params, "wte.weight");
+
+    if (update->head_gradient == NULL || update->empty) {
+        return STATUS_OK;
+    }
+    return device_kernels(update->device)
+        ->add(wte->grad, wte->grad, update->head_gradient, wte->elems,
+              device_stream(update->device));
+}
+
+/* Which norm keys this rank gives: those that one of its parameters belongs to. */
+static void give_norms(struct update *update, const double *sums, int32_t *count)
+{
+    int32_t last = -1;
+
+    for (int32_t i = 0; i < update->params->count; i++) {
+        int32_t key = update->params->table[i].norm_key;
+
+        if (key != last) {
+            give(update, count, norm_key(key), sums[key]);
+            last = key;
+        }
+    }
+}
+
+static void give_times(struct update *update, const struct stage_worker *worker, int32_t *count)
+{
+    const struct worker_times *times = &worker->times;
+    double busy = 0.0;
+
+    for (int which = 0; which < 3; which++) {
+        double mean = times->count[which] > 0
+                          ? (double)times->busy_ns[which] * 1e-9 / times->count[which]
+                          : 0.0;
+
+        busy += (double)times->busy_ns[which];
+        give(update, count, cost_key(update, which, worker->stage), mean);
+    }
+    give(update, count, KEY_BUSY_NS, busy);
+    if (times->first_begin_ns != 0) {
+        give(update, count, KEY_BEGIN_NS, -(double)times->first_begin_ns);
+        give(update, count, KEY_END_NS, (double)times->last_end_ns);
+    }
+    give(update, count, KEY_MEM_BYTES, (double)update->mem_bytes);
+}
+
+static enum status give_values(struct update *update, const struct stage_worker *worker,
+                               double *sums, char *note, size_t note_bytes, int32_t *count_out)
+{
+    const char *bad = NULL;
+    int64_t next = 0;
+    int32_t count = 0;
+
+    memset(sums, 0, (size_t)update->config.norm_keys * sizeof(*sums));
+    if (!update->empty) {
+        TRY(grad_norm_partials(update->params, update->device, sums, update->config.norm_keys,
+                               &bad));
+    }
+    note[0] = '\0';
+    if (bad != NULL) {
+        (void)snprintf(note, note_bytes, "the gradient of %s on rank %d (stage %d) is not finite",
+                       bad, worker->rank, worker->stage);
+    }
+    give(update, &count, KEY_FOUND_INF, bad != NULL ? 1.0 : 0.0);
+    give(update, &count, KEY_LOSS_SUM, worker->loss_sum);
+    if (update->loader != NULL) {
+        TRY(loader_peek_targets(update->loader, worker->cancel, worker->run.deadline_ns, &next));
+    }
+    give(update, &count, KEY_NEXT_TARGETS, (double)next);
+    give_norms(update, sums, &count);
+    give_times(update, worker, &count);
+    *count_out = count;
+    return STATUS_OK;
+}
+
+static void read_answer(struct update *update, const struct control_answer *answer)
+{
+    const double *numbers = update->numbers;
+    struct update_outcome *outcome = &update->outcome;
+    double span = numbers[KEY_END_NS] + numbers[KEY_BEGIN_NS];
+    bool found_inf = numbers[KEY_FOUND_INF] != 0.0;
+
+    *outcome = (struct update_outcome){
+        .empty = update->empty,
+        .loss = update->targets > 0 ? numbers[KEY_LOSS_SUM] / (double)update->targets : 0.0,
+        .grad_norm = grad_norm_total(&numbers[KEYS_FIXED], update->config.norm_keys),
+        .lr = lr_schedule_at(&update->config.lr, update->updates + 1),
+        .next_targets = (int64_t)numbers[KEY_NEXT_TARGETS],
+        .stop_signal = answer->stop_signal,
+        .bubble = span > 0.0 ? 1.0 - numbers[KEY_BUSY_NS] / (update->config.ranks * span) : 0.0,
+        .F = &numbers[cost_key(update, 0, 0)],
+        .I = &numbers[cost_key(update, 1, 0)],
+        .W = &numbers[cost_key(update, 2, 0)],
+        .mem_bytes = (int64_t)numbers[KEY_MEM_BYTES],
+    };
+    outcome->skipped = found_inf || update->empty || !isfinite(outcome->grad_norm);
+    if (update->empty) {
+        (void)snprintf(outcome->cause, sizeof(outcome->cause),
+                       "the global batch has no unmasked target");
+    } else if (outcome->skipped) {
+        (void)snprintf(outcome->cause, sizeof(outcome->cause), "%s",
+                       answer->note[0] != '\0' ? answer->note : "the gradient norm is not finite");
+    }
+}
+
+static enum status apply(struct update *update)
+{
+    struct update_outcome *outcome = &update->outcome;
+    const struct param *wte = NULL;
+
+    if (!outcome->skipped) {
+        double coefficient = grad_norm_coefficient(outcome->grad_norm, update->config.grad_clip);
+
+        TRY(optimizer_update(&update->config.optimizer, update->params, update->device,
+                             update->updates + 1, outcome->lr, coefficient));
+        update->updates++;
+        if (update->sync != NULL && update->head_gradient != NULL) {
+            wte = params_find(update->params, "wte.weight");
+            TRY(embedding_sync_send_weights(update->sync, update->updates, wte->weight));
+        }
+    }
+    params_zero_gradients(update->params);
+    if (update->head->gradient != NULL) {
+        /* Its last reader, the owner, had all of it before the round. */
+        memset(update->head->gradient, 0, update->head->gradient_elems * sizeof(float));
+    }
+    return STATUS_OK;
+}
+
+enum status update_run(struct update *update, struct stage_worker *worker,
+                       struct update_times *times_out)
+{
+    char note[CONTROL_TEXT_BYTES];
+    struct control_answer answer = {.numbers = update->numbers};
+    struct control_round round = {
+        .name = "STEP",
+        .number = (uint64_t)worker->run.step,
+        .keys = update->keys,
+        .key_count = update->key_count,
+        .values = update->values,
+        .note = note,
+    };
+
+    times_out->norm_begin_ns = clock_now_ns();
+    TRY(add_head_gradient(update));
+    /* numbers doubles as scratch for the sums: the answer overwrites it. */
+    TRY(give_values(update, worker, &update->numbers[KEYS_FIXED], note, sizeof(note),
+                    &round.value_count));
+    if (update->inspect != NULL && !update->empty) {
+        update->inspect(update->inspect_context, update->params);
+    }
+    times_out->round_begin_ns = clock_now_ns();
+    TRY(control_reduce(update->control, &round, &answer, worker->run.deadline_ns));
+    times_out->round_end_ns = clock_now_ns();
+    read_answer(update, &answer);
+    return apply(update);
+}
+
+void update_release(struct update *update)
+{
+    free(update->keys);
+    free(update->names);
+    free(update->values);
+    free(update->numbers);
+    memset(update, 0, sizeof(*update));
+}

@@ -1,0 +1,114 @@
+/*
+ * update -- what STEP does: flags, norm, one round trip, then skip or update.
+ *
+ * The owner of the tied embedding adds the head's gradient to its own; every rank takes the sums
+ * of squares of what it owns; one control round gives every rank the same answer: found_inf with
+ * its cause, the norm, the loss, the next step's number of targets, and the figures of the step
+ * line. A step whose gradients are not all finite is skipped on all ranks alike. Else gradients
+ * are clipped, the optimizer runs, and the owner sends the embedding back to the head.
+ *
+ * Each value of the round is given by exactly one rank, so nothing is counted twice.
+ */
+#ifndef STAGES_UPDATE_H
+#define STAGES_UPDATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "collectives/control.h"
+#include "collectives/embedding_sync.h"
+#include "mixedprec/lr_schedule.h"
+#include "mixedprec/optimizer.h"
+#include "mixedprec/params.h"
+#include "stages/data/loader.h"
+#include "stages/model/parameters.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct stage_worker;
+
+/* Meaning of control_progress.phase. */
+enum update_phase {
+    UPDATE_PHASE_START,
+    UPDATE_PHASE_STEP,
+    UPDATE_PHASE_EVALUATION,
+    UPDATE_PHASE_END
+};
+
+struct update_config {
+    struct lr_schedule lr;
+    struct optimizer_config optimizer;
+    double grad_clip;
+    int32_t norm_keys; /* norm_key_count() */
+    int32_t stages;    /* virtual stages of the pipeline */
+    int32_t ranks;     /* of the pipeline */
+};
+
+/* What one STEP came to; the same on every rank. */
+struct update_outcome {
+    bool skipped;
+    bool empty;                     /* no target in the whole batch: nothing was run */
+    double loss;                    /* mean over unmasked targets; 0 where empty */
+    double grad_norm;               /* before clipping */
+    double lr;                      /* of this update; of the next one where skipped */
+    int64_t next_targets;           /* unmasked targets of the next step's global batch */
+    int32_t stop_signal;            /* 0, or all ranks end after this step */
+    char cause[CONTROL_TEXT_BYTES]; /* why it was skipped: tensor and rank */
+    double bubble;                  /* 1 - busy / (ranks · span) */
+    const double *F; /* lends until the next STEP: mean cost by virtual stage, seconds */
+    const double *I;
+    const double *W;
+    int64_t mem_bytes; /* the largest of any rank */
+};
+
+/* When the parts of STEP began and ended, for the trace. */
+struct update_times {
+    int64_t norm_begin_ns;
+    int64_t round_begin_ns;
+    int64_t round_end_ns;
+};
+
+/* Called on gradients that are complete, before clipping and the update; for tests. */
+typedef void (*update_inspect_fn)(void *context, const struct params *params);
+
+struct update {
+    struct update_config config;
+    struct params *params;        /* borrows */
+    struct device *device;        /* borrows */
+    struct control *control;      /* borrows */
+    struct embedding_sync *sync;  /* borrows; NULL where the embedding is not shared */
+    struct head_memory *head;     /* borrows */
+    float *head_gradient;         /* owner: what is added to its own; NULL elsewhere */
+    struct loader *loader;        /* borrows; last virtual stage only */
+    struct control_key *keys;     /* owns */
+    char (*names)[24];            /* owns; of the keys */
+    struct control_value *values; /* owns */
+    double *numbers;              /* owns */
+    int32_t key_count;
+    update_inspect_fn inspect; /* may be NULL */
+    void *inspect_context;
+    int64_t updates;   /* done so far: Adam's t is the next one */
+    int64_t mem_bytes; /* of this rank, planned */
+    int64_t targets;   /* unmasked targets of this step's global batch */
+    bool empty;        /* set by the engine: this step has no target */
+    struct update_outcome outcome;
+};
+
+/* Makes the table of keys; the borrowed fields are the caller's to set. */
+enum status update_init(struct update *update, const struct update_config *config);
+
+/* One STEP. A failure leaves the parameters as they were. */
+enum status update_run(struct update *update, struct stage_worker *worker,
+                       struct update_times *times_out);
+
+/* Safe on a zeroed update, and twice. */
+void update_release(struct update *update);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STAGES_UPDATE_H */

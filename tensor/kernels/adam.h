@@ -1,0 +1,42 @@
+/*
+ * adam -- one update of one tensor by Adam with decoupled weight decay.
+ *
+ *   weight            (elems)  read and overwritten
+ *   moment1, moment2  (elems)  read and overwritten; zero before update 1
+ *   grad              (elems)  read
+ *
+ * With g = grad · grad_scale and t = step->update:
+ * moment1 += (1 - beta1) · (g - moment1)
+ * moment2 += (1 - beta2) · (g² - moment2)
+ * weight = weight - lr · weight_decay · weight
+ *          - lr · (moment1 / (1 - beta1^t)) / (sqrt(moment2 / (1 - beta2^t)) + eps)
+ *
+ * One pass over memory. The factors that are the same for all elements are computed in double and
+ * rounded once; square root and division are IEEE's. Nothing overlaps. The team's size changes no
+ * bit. grad is finite: a step with other gradients is skipped by the caller. t >= 1.
+ * Cannot fail.
+ */
+#ifndef TENSOR_KERNELS_ADAM_H
+#define TENSOR_KERNELS_ADAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "tensor/kernels/variant.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct adam_step;
+struct stream;
+
+enum status KERNEL(adam)(float *weight, float *moment1, float *moment2, const float *grad,
+                         size_t elems, const struct adam_step *step, struct stream *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TENSOR_KERNELS_ADAM_H */

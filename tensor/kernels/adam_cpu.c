@@ -1,0 +1,81 @@
+#include "tensor/kernels/adam.h"
+
+#include <math.h>
+
+#include "base/check.h"
+#include "tensor/kernels.h"
+#include "tensor/stream.h"
+
+#define GRAIN 1024
+
+/* The formula with all that elements share computed ahead. */
+struct adam {
+    float *weight;
+    float *moment1;
+    float *moment2;
+    const float *grad;
+    size_t elems;
+    float grad_scale;
+    float take1;  /* 1 - beta1 */
+    float take2;  /* 1 - beta2 */
+    float decay;  /* lr · weight_decay */
+    float rate;   /* lr / (1 - beta1^t) */
+    float spread; /* 1 / sqrt(1 - beta2^t) */
+    float eps;
+};
+
+static void adam_part(void *context, int part, int parts)
+{
+    const struct adam *a = context;
+    float *restrict weight = a->weight;
+    float *restrict moment1 = a->moment1;
+    float *restrict moment2 = a->moment2;
+    const float *restrict grad = a->grad;
+    const float grad_scale = a->grad_scale;
+    const float take1 = a->take1;
+    const float take2 = a->take2;
+    const float decay = a->decay;
+    const float rate = a->rate;
+    const float spread = a->spread;
+    const float eps = a->eps;
+    size_t begin = 0;
+    size_t end = 0;
+
+    /* No expression has two products to choose from when one is fused with an addition, so that
+     * an element has the same bits in the vector loop and in the rest behind it. */
+    stream_share(a->elems, GRAIN, part, parts, &begin, &end);
+    for (size_t i = begin; i < end; i++) {
+        const float g = grad[i] * grad_scale;
+        const float m = moment1[i] + take1 * (g - moment1[i]);
+        const float v = moment2[i] + take2 * (g * g - moment2[i]);
+        const float move = m / (sqrtf(v) * spread + eps);
+        moment1[i] = m;
+        moment2[i] = v;
+        const float decayed = weight[i] - decay * weight[i];
+        weight[i] = decayed - rate * move;
+    }
+}
+
+enum status KERNEL(adam)(float *weight, float *moment1, float *moment2, const float *grad,
+                         size_t elems, const struct adam_step *step, struct stream *stream)
+{
+    const double t = (double)step->update;
+    const double unbias1 = 1.0 - pow((double)step->beta1, t);
+    const double unbias2 = 1.0 - pow((double)step->beta2, t);
+    struct adam adam = {.weight = weight,
+                        .moment1 = moment1,
+                        .moment2 = moment2,
+                        .grad = grad,
+                        .elems = elems,
+                        .grad_scale = step->grad_scale,
+                        .take1 = (float)(1.0 - (double)step->beta1),
+                        .take2 = (float)(1.0 - (double)step->beta2),
+                        .decay = (float)((double)step->lr * (double)step->weight_decay),
+                        .rate = (float)((double)step->lr / unbias1),
+                        .spread = (float)(1.0 / sqrt(unbias2)),
+                        .eps = step->eps};
+
+    ENSURE(step->update >= 1, "Adam's update %lld", (long long)step->update);
+    stream_run(stream, adam_part, &adam);
+    return STATUS_OK;
+}

@@ -1,0 +1,48 @@
+#include "tensor/kernels/attention_blocks.h"
+
+static size_t round_up(size_t elems, size_t grain)
+{
+    return (elems + grain - 1) / grain * grain;
+}
+
+/* Takes `elems` floats; each buffer begins at a multiple of a cache line. */
+static size_t take(struct attention_blocks *blocks, size_t elems)
+{
+    size_t begin = blocks->floats;
+
+    blocks->floats = begin + round_up(elems, 16);
+    return begin;
+}
+
+void attention_blocks_plan(const struct attention_shape *shape, struct attention_blocks *blocks_out)
+{
+    struct attention_blocks blocks = {
+        .columns = round_up(shape->head_size, ATTENTION_COLUMNS),
+        .rows = round_up(shape->positions, ATTENTION_PANEL),
+    };
+    size_t head = blocks.rows * blocks.columns;
+    size_t block = ATTENTION_QUERIES * blocks.columns;
+    size_t panels = ATTENTION_QUERIES * shape->head_size;
+    size_t scores = (size_t)ATTENTION_KEYS * ATTENTION_QUERIES;
+
+    blocks.key = take(&blocks, head);
+    blocks.value = take(&blocks, head);
+    blocks.dkey = take(&blocks, head);
+    blocks.dvalue = take(&blocks, head);
+    blocks.query = take(&blocks, block);
+    blocks.dout = take(&blocks, block);
+    blocks.result = take(&blocks, block);
+    blocks.query_panel = take(&blocks, panels);
+    blocks.dout_panel = take(&blocks, panels);
+    blocks.score = take(&blocks, scores);
+    blocks.dscore = take(&blocks, scores);
+    *blocks_out = blocks;
+}
+
+size_t attention_workspace_floats(const struct attention_shape *shape, int threads)
+{
+    struct attention_blocks blocks;
+
+    attention_blocks_plan(shape, &blocks);
+    return blocks.floats * (size_t)threads;
+}

@@ -1,0 +1,121 @@
+/*
+ * attention_tile -- the three products of attention on blocks, and the moves in and out of them.
+ * For attention's kernel files only; attention_blocks.h has the shapes.
+ */
+#ifndef TENSOR_KERNELS_ATTENTION_TILE_CPU_H
+#define TENSOR_KERNELS_ATTENTION_TILE_CPU_H
+
+#include <stddef.h>
+#include <string.h>
+
+#include "tensor/kernels/attention_blocks.h"
+#include "tensor/kernels/tile_cpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Columns of one tile: a panel and a block of head columns, in registers of this variant. */
+enum {
+    ATTENTION_PANEL_STEP = 3 * TILE_LANES,
+    ATTENTION_COLUMN_STEP = 2 * TILE_LANES
+};
+
+/* score (keys, panel) = key (keys, D) · panel (D, panel). `keys` is a multiple of 4. */
+static inline void attention_scores(float *score, const float *key, size_t key_row,
+                                    const float *panel, size_t D, size_t keys)
+{
+    for (size_t k = 0; k < keys; k += ATTENTION_SCORE_ROWS) {
+        for (size_t q = 0; q < ATTENTION_PANEL; q += ATTENTION_PANEL_STEP) {
+            tile_product(score + k * ATTENTION_QUERIES + q, ATTENTION_QUERIES, key + k * key_row,
+                         key_row, 1, panel + q, ATTENTION_PANEL, D, ATTENTION_SCORE_ROWS, 3, 0);
+        }
+    }
+}
+
+/* result (panel, columns) += scoreᵀ (panel, keys) · value (keys, columns). */
+static inline void attention_sum_over_keys(float *result, const float *score, const float *value,
+                                           size_t columns, size_t keys)
+{
+    for (size_t q = 0; q < ATTENTION_PANEL; q += ATTENTION_VALUE_ROWS) {
+        for (size_t d = 0; d < columns; d += ATTENTION_COLUMN_STEP) {
+            tile_product(result + q * columns + d, columns, score + q, 1, ATTENTION_QUERIES,
+                         value + d, columns, keys, ATTENTION_VALUE_ROWS, 2, 1);
+        }
+    }
+}
+
+/* result (6 keys, columns) += score (6 keys, queries) · value (queries, columns). */
+static inline void attention_sum_over_queries(float *result, const float *score, const float *value,
+                                              size_t columns, size_t queries)
+{
+    for (size_t d = 0; d < columns; d += ATTENTION_COLUMN_STEP) {
+        tile_product(result + d, columns, score, ATTENTION_QUERIES, 1, value + d, columns, queries,
+                     ATTENTION_VALUE_ROWS, 2, 1);
+    }
+}
+
+/* to (padded_rows, columns) = scale · from (rows, D), rows of it `stride` apart; the rest of `to`
+ * is zero. */
+static inline void attention_copy_rows(float *to, size_t padded_rows, size_t columns,
+                                       const float *from, size_t stride, size_t rows, size_t D,
+                                       float scale)
+{
+    for (size_t i = 0; i < rows; i++) {
+        float *row = to + i * columns;
+
+        for (size_t d = 0; d < D; d++) {
+            row[d] = scale * from[i * stride + d];
+        }
+        memset(row + D, 0, (columns - D) * sizeof(*row));
+    }
+    memset(to + rows * columns, 0, (padded_rows - rows) * columns * sizeof(*to));
+}
+
+/* panel (panels, D, ATTENTION_PANEL) = the transpose of the first D columns of `from`, whose rows
+ * are `columns` long. */
+static inline void attention_copy_panels(float *panel, size_t panels, const float *from,
+                                         size_t columns, size_t D)
+{
+    for (size_t p = 0; p < panels; p++) {
+        const float *rows = from + p * ATTENTION_PANEL * columns;
+        float *to = panel + p * ATTENTION_PANEL * D;
+
+        for (size_t d = 0; d < D; d++) {
+            for (size_t q = 0; q < ATTENTION_PANEL; q++) {
+                to[d * ATTENTION_PANEL + q] = rows[q * columns + d];
+            }
+        }
+    }
+}
+
+/* How many keys of the block from `first_key` on the panel's last query sees, at most a block. A
+ * multiple of ATTENTION_PANEL, as blocks and panels begin at multiples of it. */
+static inline size_t attention_keys_seen(size_t first_query, size_t first_key)
+{
+    size_t end = first_query + ATTENTION_PANEL;
+    size_t keys = end > first_key ? end - first_key : 0;
+
+    return keys < ATTENTION_KEYS ? keys : ATTENTION_KEYS;
+}
+
+/* Sets the scores of keys that come after their query to `hidden`. */
+static inline void attention_mask(float *score, size_t first_query, size_t first_key, size_t keys,
+                                  float hidden)
+{
+    size_t k = first_query + 1 > first_key ? first_query + 1 - first_key : 0;
+
+    for (; k < keys; k++) {
+        size_t before = first_key + k - first_query;
+
+        for (size_t q = 0; q < before && q < ATTENTION_PANEL; q++) {
+            score[k * ATTENTION_QUERIES + q] = hidden;
+        }
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TENSOR_KERNELS_ATTENTION_TILE_CPU_H */

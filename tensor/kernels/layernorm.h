@@ -1,0 +1,59 @@
+/*
+ * layernorm -- each row to mean 0 and variance 1, then scaled and shifted by column.
+ *
+ *   forward
+ *   in          (N,C)  read
+ *   weight      (C)    read
+ *   bias        (C)    read
+ *   out         (N,C)  overwritten; may be `in`
+ *   mean, rstd  (N)    overwritten
+ *   backward
+ *   dout        (N,C)  read
+ *   dresidual   (N,C)  read; NULL for zero
+ *   in, weight, mean, rstd  as the forward had and left them, read
+ *   din         (N,C)  overwritten; may be dout or dresidual
+ *   dweight     (C)    accumulated
+ *   dbias       (C)    accumulated
+ *   partials    layernorm_partials_floats(C, threads), contents neither read nor kept
+ *
+ * mean = sum over c of in / C, rstd = 1 / sqrt(sum of (in - mean)² / C + eps)
+ * n = (in - mean) · rstd, out = n · weight + bias, and with g = dout · weight
+ * din = dresidual + rstd · (g - sum of g / C - n · sum of (g · n) / C)
+ * dweight += sum over rows of dout · n, dbias += sum over rows of dout
+ *
+ * Sums over a row use a fixed number of lanes. Sums over rows are made of blocks of rows, whose
+ * edges depend on N only, added in ascending order: the team's size changes no bit.
+ * Cannot fail. C >= 1 where N >= 1.
+ */
+#ifndef TENSOR_KERNELS_LAYERNORM_H
+#define TENSOR_KERNELS_LAYERNORM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "tensor/kernels/variant.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct stream;
+
+/* The most blocks that the rows are cut into, and the least rows a block has but the last. */
+#define LAYERNORM_MOST_BLOCKS 64
+#define LAYERNORM_BLOCK_ROWS  32
+
+enum status KERNEL(layernorm_forward)(float *out, float *mean, float *rstd, const float *in,
+                                      const float *weight, const float *bias, size_t rows, size_t C,
+                                      float eps, struct stream *stream);
+enum status KERNEL(layernorm_backward)(float *din, float *dweight, float *dbias, const float *dout,
+                                       const float *dresidual, const float *in, const float *weight,
+                                       const float *mean, const float *rstd, size_t rows, size_t C,
+                                       float *partials, struct stream *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TENSOR_KERNELS_LAYERNORM_H */

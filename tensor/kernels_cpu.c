@@ -1,0 +1,36 @@
+#include "tensor/kernels_cpu.h"
+
+#include "tensor/kernels.h"
+#include "tensor/kernels/adam.h"
+#include "tensor/kernels/add.h"
+#include "tensor/kernels/attention.h"
+#include "tensor/kernels/bias.h"
+#include "tensor/kernels/embedding.h"
+#include "tensor/kernels/gelu.h"
+#include "tensor/kernels/head.h"
+#include "tensor/kernels/layernorm.h"
+#include "tensor/kernels/residual.h"
+#include "tensor/kernels/sum_squares.h"
+
+#define TEXT(word)     #word
+#define TEXT_OF(macro) TEXT(macro)
+
+const struct kernel_ops KERNEL(kernels_cpu) = {
+    .variant = "cpu-" TEXT_OF(WEIR_KERNEL_VARIANT),
+    .embedding_forward = KERNEL(embedding_forward),
+    .embedding_backward = KERNEL(embedding_backward),
+    .layernorm_forward = KERNEL(layernorm_forward),
+    .layernorm_backward = KERNEL(layernorm_backward),
+    .bias_forward = KERNEL(bias_forward),
+    .bias_backward = KERNEL(bias_backward),
+    .bias_gelu_forward = KERNEL(bias_gelu_forward),
+    .bias_gelu_backward = KERNEL(bias_gelu_backward),
+    .bias_residual_forward = KERNEL(bias_residual_forward),
+    .attention_forward = KERNEL(attention_forward),
+    .attention_backward = KERNEL(attention_backward),
+    .head_train = KERNEL(head_train),
+    .head_evaluate = KERNEL(head_evaluate),
+    .add = KERNEL(add),
+    .sum_squares = KERNEL(sum_squares),
+    .adam = KERNEL(adam),
+};

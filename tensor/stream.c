@@ -1,0 +1,213 @@
+#include "tensor/stream.h"
+
+#include <linux/futex.h>
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+/* Some ten microseconds: longer than the gap between two kernels, shorter than a time slice. */
+#define SPINS 256
+
+/* The atomics that members share lie on cache lines of their own. */
+#define LINE_BYTES 128
+
+struct member {
+    pthread_t thread;
+    struct stream *stream; /* borrows until the thread is joined */
+    int part;
+};
+
+struct stream {
+    int threads;
+    int started; /* members whose thread runs, the caller not counted */
+    int spins;   /* 0 where there are more members than processors */
+    bool leave;  /* written before `round` moves, read after */
+    stream_part_fn fn;
+    void *context;
+    _Alignas(LINE_BYTES) atomic_uint round; /* moves by one for each call; members wait for it */
+    atomic_uint sleepers;                   /* members that may sleep on `round` */
+    _Alignas(LINE_BYTES) atomic_uint busy;  /* members that have not ended their part */
+    atomic_uint caller_sleeps;              /* the caller may sleep on `busy` */
+    struct member members[STREAM_MAX_THREADS];
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Returns at once where *word is no longer `value`; may return for no reason. */
+static void futex_wait(atomic_uint *word, unsigned value)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word, int waiters)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, waiters, NULL, NULL, 0);
+}
+
+/* Waits until *word is not `value`. `sleeping` counts who may sleep: it is raised before the
+ * kernel compares the word, and the waker looks at it after it has changed the word, so one of
+ * the two always sees the other. */
+static void wait_while_equal(atomic_uint *word, unsigned value, atomic_uint *sleeping, int spins)
+{
+    for (int spin = 0; spin < spins; spin++) {
+        if (atomic_load(word) != value) {
+            return;
+        }
+        relax();
+    }
+    (void)atomic_fetch_add(sleeping, 1);
+    while (atomic_load(word) == value) {
+        futex_wait(word, value);
+    }
+    (void)atomic_fetch_sub(sleeping, 1);
+}
+
+static void *member_main(void *argument)
+{
+    const struct member *member = argument;
+    struct stream *stream = member->stream;
+    unsigned seen = 0;
+
+    omp_set_num_threads(1);
+    for (;;) {
+        wait_while_equal(&stream->round, seen, &stream->sleepers, stream->spins);
+        seen++;
+        if (stream->leave) {
+            return NULL;
+        }
+        stream->fn(stream->context, member->part, stream->threads);
+        if (atomic_fetch_sub(&stream->busy, 1) == 1 && atomic_load(&stream->caller_sleeps) > 0) {
+            futex_wake(&stream->busy, 1);
+        }
+    }
+}
+
+static void start_round(struct stream *stream)
+{
+    (void)atomic_fetch_add(&stream->round, 1);
+    if (atomic_load(&stream->sleepers) > 0) {
+        futex_wake(&stream->round, STREAM_MAX_THREADS);
+    }
+}
+
+/* Members must not take the signals of the process: those are the main thread's. */
+static enum status start_members(struct stream *stream)
+{
+    sigset_t all;
+    sigset_t before;
+    int error = 0;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int part = 1; part < stream->threads && error == 0; part++) {
+        struct member *member = &stream->members[part];
+        member->stream = stream;
+        member->part = part;
+        error = pthread_create(&member->thread, NULL, member_main, member);
+        stream->started += error == 0;
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return status_fail(STATUS_ERR_NO_MEMORY,
+                           "starting thread %d of %d of a compute team: %s; fewer threads or a "
+                           "higher process limit is needed",
+                           stream->started + 2, stream->threads, strerror(error));
+    }
+    return STATUS_OK;
+}
+
+enum status stream_create(int threads, struct stream **stream_out)
+{
+    cpu_set_t usable;
+    struct stream *stream = NULL;
+
+    if (threads < 1 || threads > STREAM_MAX_THREADS) {
+        return status_fail(STATUS_ERR_REFUSED, "a compute team of %d threads: expected 1 to %d",
+                           threads, STREAM_MAX_THREADS);
+    }
+    stream = aligned_alloc(LINE_BYTES, sizeof(*stream));
+    if (stream == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "creating a compute team: %zu bytes",
+                           sizeof(*stream));
+    }
+    memset(stream, 0, sizeof(*stream));
+    stream->threads = threads;
+    stream->spins = SPINS;
+    if (sched_getaffinity(0, sizeof(usable), &usable) == 0 && CPU_COUNT(&usable) < threads) {
+        stream->spins = 0;
+    }
+    enum status status = start_members(stream);
+    if (status < 0) {
+        stream_destroy(&stream);
+        return status;
+    }
+    *stream_out = stream;
+    return STATUS_OK;
+}
+
+int stream_threads(const struct stream *stream)
+{
+    return stream->threads;
+}
+
+void stream_run(struct stream *stream, stream_part_fn fn, void *context)
+{
+    omp_set_num_threads(1);
+    if (stream->threads == 1) {
+        fn(context, 0, 1);
+        return;
+    }
+    stream->fn = fn;
+    stream->context = context;
+    atomic_store(&stream->busy, (unsigned)stream->threads - 1);
+    start_round(stream);
+    fn(context, 0, stream->threads);
+    for (unsigned left = atomic_load(&stream->busy); left != 0; left = atomic_load(&stream->busy)) {
+        wait_while_equal(&stream->busy, left, &stream->caller_sleeps, stream->spins);
+    }
+}
+
+void stream_share(size_t count, size_t grain, int part, int parts, size_t *begin, size_t *end)
+{
+    const size_t grains = count / grain + (count % grain != 0);
+    const size_t each = grains / (size_t)parts;
+    const size_t extra = grains % (size_t)parts;
+    const size_t index = (size_t)part;
+    const size_t first = each * index + (index < extra ? index : extra);
+    const size_t past = first + each + (index < extra ? 1 : 0);
+
+    DCHECK(part >= 0 && part < parts, "part %d of %d", part, parts);
+    *begin = first * grain < count ? first * grain : count;
+    *end = past * grain < count ? past * grain : count;
+}
+
+void stream_destroy(struct stream **stream)
+{
+    struct stream *gone = *stream;
+
+    if (gone == NULL) {
+        return;
+    }
+    gone->leave = true;
+    start_round(gone);
+    for (int part = 1; part <= gone->started; part++) {
+        (void)pthread_join(gone->members[part].thread, NULL);
+    }
+    free(gone);
+    *stream = NULL;
+}

@@ -1,0 +1,262 @@
+/*
+ * bench_kernels -- how fast attention, the head and GELU are; lines of `name shape value unit`.
+ *
+ *   bench_kernels [threads]      medians of ROUNDS runs, the GPT-2 124M shapes, one thread unless
+ *                                told otherwise
+ *
+ * GFLOP/s count what causal attention needs, T (T + 1) / 2 scores a head, not what the blocks
+ * compute beyond it. GB/s of GELU count each tensor once: forward two reads, two writes (bias left
+ * out), backward two reads, one write.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "tensor/kernels.h"
+#include "tensor/stream.h"
+
+enum { ROUNDS = 9 };
+
+typedef enum status (*work_fn)(const void *context);
+
+struct bench {
+    const struct kernel_ops *ops;
+    struct stream *stream;
+    int threads;
+};
+
+static int compare_times(const void *a, const void *b)
+{
+    const int64_t left = *(const int64_t *)a;
+    const int64_t right = *(const int64_t *)b;
+
+    return (left > right) - (left < right);
+}
+
+/* Seconds, the median; the first run warms up and does not count. 0 where the work fails. */
+static double median_seconds(work_fn work, const void *context)
+{
+    int64_t times[ROUNDS];
+
+    if (work(context) != STATUS_OK) {
+        return 0.0;
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t begin = clock_now_ns();
+
+        if (work(context) != STATUS_OK) {
+            return 0.0;
+        }
+        times[round] = clock_now_ns() - begin;
+    }
+    qsort(times, ROUNDS, sizeof(*times), compare_times);
+    return (double)times[ROUNDS / 2] * 1e-9;
+}
+
+/* Numbers in [-0.5, 0.5), the same each time; the program ends where memory is short. */
+static float *numbers(size_t elems)
+{
+    size_t bytes = (elems * sizeof(float) + 63) / 64 * 64;
+    float *memory = aligned_alloc(64, bytes);
+    uint32_t state = 12345;
+
+    if (memory == NULL) {
+        (void)fprintf(stderr, "bench_kernels: %zu bytes are not to be had\n", bytes);
+        exit(EXIT_FAILURE);
+    }
+    for (size_t i = 0; i < elems; i++) {
+        state = state * 1664525U + 1013904223U;
+        memory[i] = (float)(state >> 8) * 0x1p-24F - 0.5F;
+    }
+    return memory;
+}
+
+struct attention_work {
+    const struct bench *bench;
+    struct attention_shape shape;
+    float *qkv;
+    float *out;
+    float *lse;
+    float *dout;
+    float *dqkv;
+    float *workspace;
+};
+
+static enum status attention_forward(const void *context)
+{
+    const struct attention_work *work = context;
+
+    return work->bench->ops->attention_forward(work->out, work->lse, work->qkv, &work->shape,
+                                               work->workspace, work->bench->stream);
+}
+
+static enum status attention_backward(const void *context)
+{
+    const struct attention_work *work = context;
+
+    return work->bench->ops->attention_backward(work->dqkv, work->dout, work->out, work->qkv,
+                                                work->lse, &work->shape, work->workspace,
+                                                work->bench->stream);
+}
+
+static void bench_attention(const struct bench *bench, size_t B, size_t T)
+{
+    const size_t H = 12;
+    const size_t D = 64;
+    const size_t elems = B * T * H * D;
+    struct attention_work work = {
+        .bench = bench,
+        .shape = {B, T, H, D},
+        .qkv = numbers(3 * elems),
+        .out = numbers(elems),
+        .lse = numbers(B * H * T),
+        .dout = numbers(elems),
+        .dqkv = numbers(3 * elems),
+    };
+    const double product = (double)(B * H * D) * (double)T * (double)(T + 1);
+
+    work.workspace = numbers(attention_workspace_floats(&work.shape, bench->threads));
+    printf("attention_forward\tB=%zu,T=%zu,H=%zu,D=%zu\t%.1f\tGFLOP/s\n", B, T, H, D,
+           2.0 * product * 1e-9 / median_seconds(attention_forward, &work));
+    printf("attention_backward\tB=%zu,T=%zu,H=%zu,D=%zu\t%.1f\tGFLOP/s\n", B, T, H, D,
+           5.0 * product * 1e-9 / median_seconds(attention_backward, &work));
+    free(work.qkv);
+    free(work.out);
+    free(work.lse);
+    free(work.dout);
+    free(work.dqkv);
+    free(work.workspace);
+}
+
+struct head_work {
+    const struct bench *bench;
+    struct head_shape shape;
+    float *x;
+    float *wte;
+    float *dwte;
+    float *mask;
+    int32_t *targets;
+    float *workspace;
+};
+
+static enum status head_train(const void *context)
+{
+    const struct head_work *work = context;
+    double loss = 0.0;
+
+    return work->bench->ops->head_train(work->x, work->dwte, &loss, work->wte, work->targets,
+                                        work->mask, &work->shape, work->workspace,
+                                        work->bench->stream);
+}
+
+static enum status head_evaluate(const void *context)
+{
+    const struct head_work *work = context;
+    double loss = 0.0;
+
+    return work->bench->ops->head_evaluate(work->x, &loss, work->wte, work->targets, work->mask,
+                                           &work->shape, work->workspace, work->bench->stream);
+}
+
+static void bench_head(const struct bench *bench, size_t rows, size_t C, size_t V)
+{
+    struct head_work work = {
+        .bench = bench,
+        .shape = {rows, C, V, 1.0F / (float)rows},
+        .x = numbers(rows * C),
+        .wte = numbers(V * C),
+        .dwte = numbers(V * C),
+        .mask = numbers(rows),
+        .targets = calloc(rows, sizeof(int32_t)),
+    };
+    const double product = 2.0 * (double)rows * (double)C * (double)V;
+
+    work.workspace = numbers(head_workspace_floats(&work.shape, bench->threads));
+    for (size_t i = 0; i < rows; i++) {
+        work.mask[i] = 1.0F;
+    }
+    printf("head_train\tN=%zu,C=%zu,V=%zu\t%.1f\tGFLOP/s\n", rows, C, V,
+           3.0 * product * 1e-9 / median_seconds(head_train, &work));
+    printf("head_evaluate\tN=%zu,C=%zu,V=%zu\t%.1f\tGFLOP/s\n", rows, C, V,
+           product * 1e-9 / median_seconds(head_evaluate, &work));
+    free(work.x);
+    free(work.wte);
+    free(work.dwte);
+    free(work.mask);
+    free(work.targets);
+    free(work.workspace);
+}
+
+struct gelu_work {
+    const struct bench *bench;
+    size_t rows;
+    size_t F;
+    float *out;
+    float *pre;
+    float *bias;
+    float *dbias;
+};
+
+static enum status gelu_forward(const void *context)
+{
+    const struct gelu_work *work = context;
+
+    return work->bench->ops->bias_gelu_forward(work->out, work->pre, work->bias, work->rows,
+                                               work->F, work->bench->stream);
+}
+
+static enum status gelu_backward(const void *context)
+{
+    const struct gelu_work *work = context;
+
+    return work->bench->ops->bias_gelu_backward(work->out, work->dbias, work->out, work->pre,
+                                                work->rows, work->F, work->bench->stream);
+}
+
+static void bench_gelu(const struct bench *bench, size_t rows, size_t F)
+{
+    struct gelu_work work = {
+        .bench = bench,
+        .rows = rows,
+        .F = F,
+        .out = numbers(rows * F),
+        .pre = numbers(rows * F),
+        .bias = numbers(F),
+        .dbias = numbers(F),
+    };
+    const double bytes = (double)(rows * F) * sizeof(float);
+
+    /* Without a bias, so that the activations stay where they are from round to round. */
+    memset(work.bias, 0, F * sizeof(float));
+    printf("bias_gelu_forward\tN=%zu,F=%zu\t%.1f\tGB/s\n", rows, F,
+           4.0 * bytes * 1e-9 / median_seconds(gelu_forward, &work));
+    printf("bias_gelu_backward\tN=%zu,F=%zu\t%.1f\tGB/s\n", rows, F,
+           3.0 * bytes * 1e-9 / median_seconds(gelu_backward, &work));
+    free(work.out);
+    free(work.pre);
+    free(work.bias);
+    free(work.dbias);
+}
+
+int main(int argc, char **argv)
+{
+    const size_t positions[] = {64, 128, 256, 512, 1024};
+    struct bench bench = {.ops = kernels_cpu(), .threads = 1};
+
+    if (argc > 1) {
+        bench.threads = (int)strtol(argv[1], NULL, 10);
+    }
+    if (stream_create(bench.threads, &bench.stream) != STATUS_OK) {
+        return EXIT_FAILURE;
+    }
+    for (size_t i = 0; i < sizeof(positions) / sizeof(*positions); i++) {
+        bench_attention(&bench, 1024 / positions[i], positions[i]);
+    }
+    bench_gelu(&bench, 1024, 3072);
+    bench_gelu(&bench, 1024, 512);
+    bench_head(&bench, 1024, 128, 256);
+    bench_head(&bench, 1024, 768, 50257);
+    stream_destroy(&bench.stream);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,94 @@
+/*
+ * comm_rig -- what the tests of the data plane stand on: a job directory of their own, ranks as
+ * threads of one process, and messages whose contents anybody can check.
+ */
+#ifndef TESTS_COLLECTIVES_COMM_RIG_H
+#define TESTS_COLLECTIVES_COMM_RIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cancel.h"
+#include "base/status.h"
+#include "collectives/comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RIG_RANKS_MOST 8
+#define RIG_LANES_MOST 4
+
+/* One rank. In threads of their own ranks cannot use cmocka's assertions, so they note what they
+ * find, and the test looks when all have ended. */
+struct rig_rank {
+    struct comm_rig *rig;
+    int32_t rank;
+    struct comm *comm;                  /* owns; NULL unless open */
+    struct lane *lanes[RIG_LANES_MOST]; /* the test's own order */
+    enum status connected;              /* what comm_connect() answered */
+    struct status_record failure;       /* the last failure of the thread */
+    char noted[256];                    /* the first expectation that did not hold; "" */
+};
+
+struct comm_rig {
+    char directory[64]; /* 0700, the test's own */
+    int32_t world;
+    bool crowded;
+    int64_t deadline_ns; /* of connects and waits: far away, so that no test hangs */
+    struct cancel cancel;
+    struct rig_rank ranks[RIG_RANKS_MOST];
+};
+
+/* Makes the directory; ends the test where that fails. */
+void rig_init(struct comm_rig *rig, int32_t world, bool crowded);
+
+/* Closes what is open, removes the directory, and ends the test where something was left in it. */
+void rig_release(struct comm_rig *rig);
+
+/* How many names the directory holds. */
+int rig_names(const struct comm_rig *rig);
+
+/* Opens the rank's comm. */
+enum status rig_open(struct rig_rank *self);
+
+/* Declares a lane of this rank. */
+enum status rig_lane(struct rig_rank *self, int index, int32_t peer, int32_t direction, bool sends,
+                     int32_t landings, size_t bytes);
+
+/* Connects, and keeps what came of it. */
+enum status rig_connect(struct rig_rank *self);
+
+typedef void (*rig_fn)(struct rig_rank *self);
+
+/* Runs `work` for each rank in a thread of its own and waits for all. */
+void rig_run(struct comm_rig *rig, rig_fn work);
+
+/* Ends the test with the note of the first rank that has one. */
+void rig_assert_no_notes(const struct comm_rig *rig);
+
+void rig_note(struct rig_rank *self, const char *file, int line, const char *condition);
+
+/* In a rank's thread: leaves the function where the condition does not hold. */
+#define RIG_EXPECT(self, condition)                           \
+    do {                                                      \
+        if (!(condition)) {                                   \
+            rig_note((self), __FILE__, __LINE__, #condition); \
+            return;                                           \
+        }                                                     \
+    } while (0)
+
+/* Fills a message that belongs to (lane, number) and to nothing else. `bytes` is a multiple of 8.
+ */
+void rig_write(void *data, size_t bytes, uint32_t lane, uint32_t number);
+bool rig_reads(const void *data, size_t bytes, uint32_t lane, uint32_t number);
+
+/* A number that follows from the seed and changes it (for delays that differ between ranks). */
+uint32_t rig_random(uint64_t *seed);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TESTS_COLLECTIVES_COMM_RIG_H */

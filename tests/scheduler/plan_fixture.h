@@ -1,0 +1,42 @@
+/*
+ * plan_fixture -- plans that the tests of scheduler/ look at.
+ */
+#ifndef TESTS_PLAN_FIXTURE_H
+#define TESTS_PLAN_FIXTURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "scheduler/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One chunk a rank, depth 2, embedding sync. */
+struct plan_shape fixture_shape(enum schedule schedule, int32_t ranks, int32_t microbatches,
+                                bool early_send);
+
+/* Fail the test where the plan cannot be made; plan_destroy() the result. */
+struct plan *fixture_compute(enum schedule schedule, int32_t ranks, int32_t microbatches);
+struct plan *fixture_lowered(enum schedule schedule, int32_t ranks, int32_t microbatches,
+                             bool early_send);
+
+/* A compute-only plan from text. */
+struct plan *fixture_text(const char *text);
+
+/* The actions of a line with one blank between them; lent until the next call. */
+const char *fixture_line(const struct plan *plan, int32_t rank);
+
+/* Index of the action with this text in the line, or -1. */
+int32_t fixture_find(const struct plan *plan, int32_t rank, const char *text);
+
+/* Throws stderr away between the two calls, for loops in which refusals are expected. */
+int fixture_mute(void);
+void fixture_unmute(int saved);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TESTS_PLAN_FIXTURE_H */

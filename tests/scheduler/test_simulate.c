@@ -1,0 +1,266 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "plan_fixture.h"
+#include "scheduler/plan_report.h"
+#include "scheduler/simulate.h"
+
+/* All times are sums of a few thousand small numbers; the oracle prints six decimals. */
+#define TOLERANCE 1e-6
+
+static void expect_close(double found, double expected)
+{
+    if (!(found - expected < TOLERANCE && expected - found < TOLERANCE)) {
+        fail_msg("found %.9f, expected %.9f", found, expected);
+    }
+}
+
+static struct simulation simulate(const struct plan *plan, const double *c, bool unbounded)
+{
+    struct plan_costs costs;
+    struct simulation simulation;
+
+    assert_int_equal(plan_costs_uniform(plan, c[0], c[1], c[2], c[3], &costs), STATUS_OK);
+    costs.unbounded = unbounded;
+    assert_int_equal(plan_simulate(plan, &costs, &simulation), STATUS_OK);
+    plan_costs_release(&costs);
+    return simulation;
+}
+
+static double makespan(const struct plan *plan, const double *c, bool unbounded)
+{
+    struct simulation simulation = simulate(plan, c, unbounded);
+    double found = simulation.makespan;
+
+    simulation_release(&simulation);
+    return found;
+}
+
+/* Keys are "F,I,W" or "F,I,W,c". The oracle's buffers are unbounded; without latency, buffers of
+ * the plan's own sizes must give the same times. */
+static void check_times(const struct plan *plan, json_t *times)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(times, key, value)
+    {
+        double c[4] = {0.0, 0.0, 0.0, 0.0};
+        int count = sscanf(key, "%lf,%lf,%lf,%lf", &c[0], &c[1], &c[2], &c[3]);
+
+        assert_true(count == 3 || count == 4);
+        expect_close(makespan(plan, c, true), json_number_value(value));
+        if (count == 3) {
+            expect_close(makespan(plan, c, false), json_number_value(value));
+        }
+    }
+}
+
+static void check_peaks(const struct plan *plan, json_t *expected, bool w_holds)
+{
+    double peaks[64];
+    size_t i;
+
+    assert_int_equal(json_array_size(expected), plan->shape.ranks);
+    assert_int_equal(plan_peaks(plan, w_holds, peaks), STATUS_OK);
+    for (i = 0; i < json_array_size(expected); i++) {
+        expect_close(peaks[i], json_number_value(json_array_get(expected, i)));
+    }
+}
+
+static void check_row(json_t *row, enum schedule schedule)
+{
+    int32_t p = (int32_t)json_integer_value(json_object_get(row, "p"));
+    int32_t m = (int32_t)json_integer_value(json_object_get(row, "m"));
+    int early;
+
+    for (early = 0; early < 2; early++) {
+        struct plan *plan = fixture_lowered(schedule, p, m, early == 1);
+        struct plan_costs costs;
+        struct plan_report report;
+
+        check_times(plan, json_object_get(row, early == 1 ? "early" : "plain"));
+        check_peaks(plan, json_object_get(row, "peak_w0"), false);
+        check_peaks(plan, json_object_get(row, "peak_wall"), true);
+        assert_int_equal(plan_costs_uniform(plan, 1.0, 1.0, 1.0, 0.0, &costs), STATUS_OK);
+        assert_int_equal(plan_report_make(plan, &costs, &report), STATUS_OK);
+        assert_int_equal(report.messages, json_integer_value(json_object_get(row, "messages")));
+        plan_report_release(&report);
+        plan_costs_release(&costs);
+        plan_destroy(&plan);
+    }
+}
+
+static void times_peaks_and_messages_are_those_of_the_oracle(void **state)
+{
+    json_error_t error;
+    json_t *rows = json_load_file(TEST_REFERENCE_DIR "/schedule_vectors.json", 0, &error);
+    size_t i;
+    int checked = 0;
+
+    (void)state;
+    assert_true(json_is_array(rows));
+    for (i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        const char *name = json_string_value(json_object_get(row, "schedule"));
+
+        assert_non_null(name);
+        if (strcmp(name, "gpipe") == 0 || strcmp(name, "1f1b") == 0) {
+            check_row(row, name[0] == 'g' ? SCHEDULE_GPIPE : SCHEDULE_1F1B);
+            checked++;
+        }
+    }
+    assert_true(checked >= 8);
+    json_decref(rows);
+}
+
+/* The bubble of GPipe and 1F1B is p - 1 times what the last rank needs until it can answer:
+ * F + I + W, or F + I with early send. */
+static void bubbles_have_their_closed_forms(void **state)
+{
+    static const double triples[3][4] = {
+        {1.0, 1.0, 1.0, 0.0}, {10.0, 14.0, 7.0, 0.0}, {3.0, 2.0, 5.0, 0.0}};
+    int32_t p;
+    int32_t m;
+    int c;
+    int which;
+
+    (void)state;
+    for (p = 2; p <= 8; p++) {
+        for (m = 1; m <= 4 * p + 2; m++) {
+            for (which = 0; which < 4; which++) {
+                bool early = which % 2 == 1;
+                struct plan *plan =
+                    fixture_lowered(which < 2 ? SCHEDULE_GPIPE : SCHEDULE_1F1B, p, m, early);
+
+                for (c = 0; c < 3; c++) {
+                    const double *t = triples[c];
+                    struct simulation simulation = simulate(plan, t, false);
+                    double wait = t[0] + t[1] + (early ? 0.0 : t[2]);
+
+                    expect_close(simulation.ideal, m * (t[0] + t[1] + t[2]));
+                    expect_close(simulation.bubble, (p - 1) * wait);
+                    expect_close(simulation.makespan, simulation.ideal + simulation.bubble);
+                    simulation_release(&simulation);
+                }
+                plan_destroy(&plan);
+            }
+        }
+    }
+}
+
+static void expect_time(const struct plan *plan, const struct simulation *simulation, int32_t rank,
+                        const char *text, double begin, double end)
+{
+    int32_t i = fixture_find(plan, rank, text);
+
+    assert_true(i >= 0);
+    expect_close(simulation->begin[rank][i], begin);
+    expect_close(simulation->end[rank][i], end);
+}
+
+/* F 2, I 3, W 5, latency 1: 0F0 0..2, message 2..3, 1F0 3..5, 1I0 5..8, message 8..9, 1W0 8..13,
+ * 0B0 9..17. */
+static void one_micro_batch_on_two_ranks_as_worked_out_by_hand(void **state)
+{
+    static const double c[4] = {2.0, 3.0, 5.0, 1.0};
+    struct plan *plan = fixture_lowered(SCHEDULE_1F1B, 2, 1, true);
+    struct simulation simulation = simulate(plan, c, false);
+
+    (void)state;
+    expect_time(plan, &simulation, 0, "0F0", 0.0, 2.0);
+    expect_time(plan, &simulation, 0, "0SEND_F0", 2.0, 3.0);
+    expect_time(plan, &simulation, 1, "1RECV_F0", 3.0, 3.0);
+    expect_time(plan, &simulation, 1, "1F0", 3.0, 5.0);
+    expect_time(plan, &simulation, 1, "1I0", 5.0, 8.0);
+    expect_time(plan, &simulation, 1, "1SEND_B0", 8.0, 9.0);
+    expect_time(plan, &simulation, 1, "1W0", 8.0, 13.0);
+    expect_time(plan, &simulation, 0, "0B0", 9.0, 17.0);
+    expect_time(plan, &simulation, 0, "STEP", 17.0, 17.0);
+    expect_close(simulation.makespan, 17.0);
+    expect_close(simulation.ideal, 10.0);
+    expect_close(simulation.bubble, 7.0);
+    expect_close(simulation.span_bubble, 7.0);
+    simulation_release(&simulation);
+    plan_destroy(&plan);
+}
+
+/* Forward-only on two ranks with F 1 and 4, 1 slot and 2 more landing buffers: message 3 waits for
+ * the release of message 0 at the end of 1F0, t = 5; then the out buffer is free and 0F4 runs. */
+static void a_slow_receiver_holds_its_sender_back_unless_unbounded(void **state)
+{
+    static const double F[2] = {1.0, 4.0};
+    static const double none[2] = {0.0, 0.0};
+    struct plan_costs costs = {.F = F, .I = none, .W = none};
+    struct plan *plan = fixture_lowered(SCHEDULE_FORWARD_ONLY, 2, 6, true);
+    struct simulation simulation;
+
+    (void)state;
+    assert_int_equal(plan_simulate(plan, &costs, &simulation), STATUS_OK);
+    expect_time(plan, &simulation, 0, "0F3", 3.0, 4.0);
+    expect_time(plan, &simulation, 0, "0SEND_F3", 5.0, 5.0);
+    expect_time(plan, &simulation, 0, "0F4", 5.0, 6.0);
+    expect_time(plan, &simulation, 0, "0SEND_F4", 9.0, 9.0);
+    expect_close(simulation.makespan, 25.0);
+    simulation_release(&simulation);
+    costs.unbounded = true;
+    assert_int_equal(plan_simulate(plan, &costs, &simulation), STATUS_OK);
+    expect_time(plan, &simulation, 0, "0F4", 4.0, 5.0);
+    expect_time(plan, &simulation, 0, "0F5", 5.0, 6.0);
+    expect_close(simulation.makespan, 25.0);
+    simulation_release(&simulation);
+    plan_destroy(&plan);
+}
+
+static void a_plan_that_deadlocks_is_refused(void **state)
+{
+    static const double ones[4] = {1.0, 1.0, 1.0, 1.0};
+    struct plan_costs costs = {.F = ones, .I = ones, .W = ones};
+    struct plan *plan = fixture_lowered(SCHEDULE_1F1B, 4, 8, true);
+    struct simulation simulation = {.ranks = 0};
+    int saved = fixture_mute();
+
+    (void)state;
+    plan->buffers[1].landing_f = 2;
+    assert_int_equal(plan_simulate(plan, &costs, &simulation), STATUS_ERR_REFUSED);
+    assert_null(simulation.begin);
+    fixture_unmute(saved);
+    plan_destroy(&plan);
+}
+
+static void a_chunk_costs_its_share_of_a_rank(void **state)
+{
+    static const double c[4] = {4.0, 6.0, 8.0, 0.0};
+    struct plan *plan = fixture_text("0F0 1F0 1B0 0B0\n");
+    struct plan_costs costs;
+
+    (void)state;
+    assert_int_equal(plan_costs_uniform(plan, c[0], c[1], c[2], 3.0, &costs), STATUS_OK);
+    expect_close(costs.F[0], 2.0);
+    expect_close(costs.I[1], 3.0);
+    expect_close(costs.W[1], 4.0);
+    expect_close(costs.message, 3.0);
+    plan_costs_release(&costs);
+    plan_destroy(&plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(times_peaks_and_messages_are_those_of_the_oracle),
+        cmocka_unit_test(bubbles_have_their_closed_forms),
+        cmocka_unit_test(one_micro_batch_on_two_ranks_as_worked_out_by_hand),
+        cmocka_unit_test(a_slow_receiver_holds_its_sender_back_unless_unbounded),
+        cmocka_unit_test(a_plan_that_deadlocks_is_refused),
+        cmocka_unit_test(a_chunk_costs_its_share_of_a_rank),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

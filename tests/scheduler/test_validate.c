@@ -1,0 +1,449 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan_fixture.h"
+#include "scheduler/lower.h"
+#include "scheduler/validate.h"
+
+#define MOST_LINE 128
+
+/* Moves the actions of a line: the i-th of the new line is `order[i]` of the old one. Dependencies
+ * follow; one on an action that is gone is left out. */
+static void rearrange(struct plan *plan, int32_t rank, const int32_t *order, int32_t count)
+{
+    struct plan_line *line = &plan->lines[rank];
+    struct action old[MOST_LINE];
+    int32_t to[MOST_LINE];
+    int32_t i;
+    int d;
+
+    assert_true(line->count <= MOST_LINE && count <= MOST_LINE && count <= line->capacity);
+    memcpy(old, line->actions, (size_t)line->count * sizeof(*old));
+    for (i = 0; i < MOST_LINE; i++) {
+        to[i] = ACTION_NONE;
+    }
+    for (i = count; i > 0; i--) {
+        to[order[i - 1]] = i - 1;
+    }
+    for (i = 0; i < count; i++) {
+        struct action *action = &line->actions[i];
+        int kept = 0;
+
+        *action = old[order[i]];
+        for (d = 0; d < ACTION_DEPENDS; d++) {
+            int32_t other =
+                action->depends[d] == ACTION_NONE ? ACTION_NONE : to[action->depends[d]];
+
+            action->depends[d] = ACTION_NONE;
+            if (other != ACTION_NONE) {
+                action->depends[kept++] = other;
+            }
+        }
+    }
+    line->count = count;
+}
+
+static void drop(struct plan *plan, int32_t rank, int32_t at)
+{
+    int32_t order[MOST_LINE];
+    int32_t count = 0;
+    int32_t i;
+
+    for (i = 0; i < plan->lines[rank].count; i++) {
+        if (i != at) {
+            order[count++] = i;
+        }
+    }
+    rearrange(plan, rank, order, count);
+}
+
+static void duplicate(struct plan *plan, int32_t rank, int32_t at)
+{
+    int32_t order[MOST_LINE];
+    int32_t i;
+
+    assert_int_equal(plan_reserve(plan, rank, plan->lines[rank].count + 1), STATUS_OK);
+    for (i = 0; i <= plan->lines[rank].count; i++) {
+        order[i] = i <= at ? i : i - 1;
+    }
+    rearrange(plan, rank, order, plan->lines[rank].count + 1);
+}
+
+static void swap(struct plan *plan, int32_t rank, int32_t a, int32_t b)
+{
+    int32_t order[MOST_LINE];
+    int32_t i;
+
+    for (i = 0; i < plan->lines[rank].count; i++) {
+        order[i] = i == a ? b : i == b ? a : i;
+    }
+    rearrange(plan, rank, order, plan->lines[rank].count);
+}
+
+static void expect_refused(struct plan *plan, const char *expected)
+{
+    int saved = fixture_mute();
+    enum status status = plan_validate(plan);
+
+    fixture_unmute(saved);
+    assert_int_equal(status, STATUS_ERR_REFUSED);
+    if (strstr(status_last()->message, expected) == NULL) {
+        fail_msg("expected \"%s\" in \"%s\"", expected, status_last()->message);
+    }
+    plan_destroy(&plan);
+}
+
+/* Lowers plain text, which is the way to a plan that is wrong in its orders. */
+static struct plan *lower_text(const char *text)
+{
+    struct plan *compute = fixture_text(text);
+    struct plan *lowered = NULL;
+
+    assert_int_equal(plan_lower(compute, &lowered), STATUS_OK);
+    plan_destroy(&compute);
+    return lowered;
+}
+
+static struct plan *example(void)
+{
+    return fixture_lowered(SCHEDULE_1F1B, 4, 8, true);
+}
+
+static struct action *action_of(struct plan *plan, int32_t rank, const char *text)
+{
+    int32_t i = fixture_find(plan, rank, text);
+
+    assert_true(i >= 0);
+    return &plan->lines[rank].actions[i];
+}
+
+static void every_generated_plan_is_accepted(void **state)
+{
+    int32_t schedule;
+    int32_t p;
+    int32_t m;
+    int early;
+
+    (void)state;
+    for (schedule = 0; schedule < SCHEDULE_FILE; schedule++) {
+        for (p = 1; p <= 8; p++) {
+            for (m = 1; m <= 17; m++) {
+                for (early = 0; early < 2; early++) {
+                    struct plan *plan = fixture_lowered((enum schedule)schedule, p, m, early == 1);
+                    int32_t depth = 0;
+
+                    assert_int_equal(plan_validate(plan), STATUS_OK);
+                    assert_int_equal(plan_min_depth(plan, &depth), STATUS_OK);
+                    assert_int_equal(depth, 1);
+                    plan_destroy(&plan);
+                }
+            }
+        }
+    }
+}
+
+/* Dropping any single action, or repeating any, must be noticed. */
+static void a_dropped_or_repeated_action_is_refused_wherever_it_stood(void **state)
+{
+    struct plan *plan = fixture_lowered(SCHEDULE_1F1B, 3, 4, true);
+    int32_t rank;
+    int32_t i;
+
+    (void)state;
+    for (rank = 0; rank < 3; rank++) {
+        for (i = 0; i < plan->lines[rank].count; i++) {
+            struct plan *mutant = fixture_lowered(SCHEDULE_1F1B, 3, 4, true);
+
+            drop(mutant, rank, i);
+            expect_refused(mutant, "plan refused: rank");
+            mutant = fixture_lowered(SCHEDULE_1F1B, 3, 4, true);
+            duplicate(mutant, rank, i);
+            expect_refused(mutant, "plan refused: rank");
+        }
+    }
+    plan_destroy(&plan);
+}
+
+static void a_missing_action_is_named(void **state)
+{
+    struct plan *plan = example();
+
+    (void)state;
+    drop(plan, 2, fixture_find(plan, 2, "2W3"));
+    expect_refused(plan, "rank 2 has no B or W of micro-batch 3 on virtual stage 2");
+    plan = example();
+    drop(plan, 1, fixture_find(plan, 1, "1RECV_F7"));
+    expect_refused(plan, "rank 1 has no RECV_F of micro-batch 7");
+    plan = example();
+    drop(plan, 3, fixture_find(plan, 3, "STEP"));
+    expect_refused(plan, "rank 3 does not end with STEP");
+    plan = example();
+    drop(plan, 0, fixture_find(plan, 0, "SYNC"));
+    expect_refused(plan, "rank 0 has no SYNC");
+}
+
+static void a_repeated_action_is_named(void **state)
+{
+    struct plan *plan = example();
+    int32_t at = fixture_find(plan, 1, "1F2");
+
+    (void)state;
+    duplicate(plan, 1, at);
+    expect_refused(plan, "(1F2): repeats action");
+    plan = example();
+    duplicate(plan, 3, fixture_find(plan, 3, "SYNC"));
+    expect_refused(plan, "(SYNC): repeats action");
+}
+
+static void an_action_before_what_it_needs_is_refused(void **state)
+{
+    struct plan *plan = example();
+
+    (void)state;
+    swap(plan, 1, fixture_find(plan, 1, "1RECV_F0"), fixture_find(plan, 1, "1F0"));
+    expect_refused(plan, "does not point to an earlier action");
+    plan = example();
+    swap(plan, 2, fixture_find(plan, 2, "2I1"), fixture_find(plan, 2, "2W1"));
+    expect_refused(plan, "does not point to an earlier action");
+}
+
+static void a_dependency_that_is_left_out_is_refused(void **state)
+{
+    struct plan *plan = example();
+
+    (void)state;
+    action_of(plan, 2, "2W1")->depends[0] = ACTION_NONE;
+    expect_refused(plan, "(2W1): does not name action");
+    plan = example();
+    action_of(plan, 2, "2F1")->depends[1] = ACTION_NONE;
+    expect_refused(plan, "(2F1): does not wait for action");
+    plan = example();
+    action_of(plan, 0, "STEP")->depends[0] = ACTION_NONE;
+    expect_refused(plan, "(STEP): does not name action");
+    plan = example();
+    action_of(plan, 3, "SYNC")->depends[0] = ACTION_NONE;
+    expect_refused(plan, "(SYNC): does not name action");
+    plan = example();
+    action_of(plan, 3, "SYNC")->depends[0] = 9999;
+    expect_refused(plan, "does not point to an earlier action");
+}
+
+static void lanes_that_disagree_at_their_ends_are_refused(void **state)
+{
+    struct plan *plan = lower_text("0F0 0F1 0B0 0B1\n1F1 1F0 1B0 1B1\n");
+
+    (void)state;
+    expect_refused(plan, "(1RECV_F0): is message 1 of its lane here, but message 0 at rank 0");
+    plan = example();
+    action_of(plan, 1, "1SEND_F3")->sequence = 4;
+    expect_refused(plan, "(1SEND_F3): is numbered message 4 of its lane, but is the 3-th here");
+}
+
+static void a_retagged_message_is_refused(void **state)
+{
+    struct plan *plan = example();
+
+    (void)state;
+    action_of(plan, 1, "1SEND_F3")->microbatch = 4;
+    expect_refused(plan, "repeats action");
+    plan = example();
+    action_of(plan, 1, "1SEND_F3")->direction = LANE_B;
+    expect_refused(plan, "(1SEND_B3): peer is rank 2, expected rank 0");
+    plan = example();
+    action_of(plan, 1, "1SEND_F3")->peer = 3;
+    expect_refused(plan, "(1SEND_F3): peer is rank 3, expected rank 2");
+    plan = example();
+    action_of(plan, 1, "1F3")->virtual_stage = 2;
+    expect_refused(plan, "(2F3): virtual stage 2 is not chunk 0 of this rank");
+    plan = example();
+    action_of(plan, 1, "1F3")->microbatch = 8;
+    expect_refused(plan, "(1F8): micro-batch 8 is outside 0 to 7");
+}
+
+static void a_wrong_slot_gradient_set_or_landing_buffer_is_refused(void **state)
+{
+    struct plan *plan = example();
+
+    (void)state;
+    action_of(plan, 1, "1F1")->slot = action_of(plan, 1, "1F0")->slot;
+    expect_refused(plan, "(1F1): takes slot 0, which micro-batch 0 still holds");
+    plan = example();
+    action_of(plan, 1, "1I1")->slot = action_of(plan, 1, "1F2")->slot;
+    expect_refused(plan, "(1I1): uses slot 2, which its micro-batch does not hold");
+    plan = example();
+    action_of(plan, 1, "1F1")->slot = 3;
+    expect_refused(plan, "(1F1): slot 3 is outside 0 to 2");
+    plan = example();
+    action_of(plan, 1, "1W1")->gradient = 1;
+    expect_refused(plan, "(1W1): uses gradient set 1");
+    plan = example();
+    action_of(plan, 1, "1SEND_F5")->landing = 2;
+    expect_refused(plan, "(1SEND_F5): landing buffer 2, expected 1 in turn");
+    plan = example();
+    action_of(plan, 2, "2W5")->landing = 0;
+    expect_refused(plan, "(2W5): landing buffer 0, expected 2 in turn");
+}
+
+/* Micro-batches that ascend in one order and descend in another keep the lanes in step, so that
+ * nothing but the order of accumulation is wrong. */
+static void accumulation_out_of_order_is_refused(void **state)
+{
+    (void)state;
+    expect_refused(lower_text("0F0 0F1 0B1 0B0\n1F0 1F1 1B1 1B0\n"),
+                   "(0B0): adds to gradients after micro-batch 1");
+    expect_refused(lower_text("0F0 0F1 0I0 0I1 0W1 0W0\n"),
+                   "(0W0): adds to gradients after micro-batch 1");
+    expect_refused(lower_text("0F1 0F0 0B0 0B1\n1F1 1F0 1B0 1B1\n"),
+                   "(1F0): adds to gradients after micro-batch 1");
+}
+
+static void step_and_sync_out_of_place_are_refused(void **state)
+{
+    struct plan *plan = example();
+
+    (void)state;
+    swap(plan, 2, plan->lines[2].count - 1, plan->lines[2].count - 2);
+    expect_refused(plan, "(STEP): is not the last action of its rank");
+    plan = example();
+    plan->shape.embedding_sync = false;
+    expect_refused(plan, "(SYNC): this rank has no part in an embedding sync");
+    plan = example();
+    swap(plan, 3, fixture_find(plan, 3, "SYNC"), fixture_find(plan, 3, "3F3"));
+    expect_refused(plan, "plan refused: rank 3");
+}
+
+/* Gives rank `rank` another number of landing buffers for activations, numbered in turn. */
+static void set_landings(struct plan *plan, int32_t rank, int32_t landings)
+{
+    int32_t r;
+    int32_t i;
+
+    plan->buffers[rank].landing_f = landings;
+    for (r = rank - 1; r <= rank; r++) {
+        for (i = 0; i < plan->lines[r].count; i++) {
+            struct action *action = &plan->lines[r].actions[i];
+            bool sends = r == rank - 1 && action->kind == ACTION_SEND;
+            bool lands = r == rank && (action->kind == ACTION_RECV || action->kind == ACTION_F);
+
+            if ((sends || lands) && action->direction == LANE_F) {
+                action->landing = action->microbatch % landings;
+            }
+        }
+    }
+}
+
+/* Rank 1 of four begins three forwards before its first backward gives a landing buffer back. */
+static void too_few_landing_buffers_are_refused_with_the_cycle(void **state)
+{
+    struct plan *plan = example();
+
+    (void)state;
+    set_landings(plan, 1, 3);
+    assert_int_equal(plan_validate(plan), STATUS_OK);
+    set_landings(plan, 1, 2);
+    expect_refused(plan, "-(landing)-> rank 1");
+    plan = example();
+    set_landings(plan, 1, 2);
+    expect_refused(plan, "deadlock, cycle of");
+    plan = example();
+    plan->buffers[1].landing_f = 0;
+    expect_refused(plan, "buffer counts");
+}
+
+static void orders_that_wait_for_each_other_are_refused_with_the_cycle(void **state)
+{
+    (void)state;
+    expect_refused(lower_text("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1\n"), "deadlock, cycle of 8: ");
+}
+
+/* Any other value in any field of any action. What a dependency more than needed does is slow
+ * nothing down and is not refused. */
+static void every_field_of_every_action_is_looked_at(void **state)
+{
+    struct plan *plan = fixture_lowered(SCHEDULE_1F1B, 3, 4, true);
+    int saved = fixture_mute();
+    int32_t rank;
+    int32_t i;
+
+    (void)state;
+    for (rank = 0; rank < 3; rank++) {
+        for (i = 0; i < plan->lines[rank].count; i++) {
+            struct action *action = &plan->lines[rank].actions[i];
+            struct action old = *action;
+            int32_t *fields[] = {&action->virtual_stage, &action->microbatch, &action->peer,
+                                 &action->sequence,      &action->slot,       &action->gradient,
+                                 &action->landing,       &action->depends[0], &action->depends[1],
+                                 &action->depends[2]};
+            size_t f;
+            int32_t delta;
+            int kind;
+
+            for (f = 0; f < sizeof(fields) / sizeof(fields[0]); f++) {
+                for (delta = -3; delta <= 3; delta++) {
+                    if (delta != 0 && (f < 7 || *fields[f] != ACTION_NONE)) {
+                        *fields[f] += delta;
+                        assert_int_equal(plan_validate(plan), STATUS_ERR_REFUSED);
+                        *action = old;
+                    }
+                }
+            }
+            for (kind = 0; kind <= ACTION_KINDS; kind++) {
+                action->kind = (uint8_t)kind;
+                assert_int_equal(plan_validate(plan),
+                                 kind == old.kind ? STATUS_OK : STATUS_ERR_REFUSED);
+            }
+            *action = old;
+            action->direction ^= 1;
+            assert_int_equal(plan_validate(plan), STATUS_ERR_REFUSED);
+            action->direction = 7;
+            assert_int_equal(plan_validate(plan), STATUS_ERR_REFUSED);
+            *action = old;
+            action->chunk = 1;
+            assert_int_equal(plan_validate(plan), STATUS_ERR_REFUSED);
+            *action = old;
+        }
+    }
+    fixture_unmute(saved);
+    assert_int_equal(plan_validate(plan), STATUS_OK);
+    plan_destroy(&plan);
+}
+
+static void a_plan_that_is_not_lowered_is_refused(void **state)
+{
+    int32_t depth = 0;
+    struct plan *plan = fixture_compute(SCHEDULE_1F1B, 2, 2);
+    int saved = fixture_mute();
+
+    (void)state;
+    assert_int_equal(plan_min_depth(plan, &depth), STATUS_ERR_REFUSED);
+    fixture_unmute(saved);
+    expect_refused(plan, "not lowered");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_generated_plan_is_accepted),
+        cmocka_unit_test(a_dropped_or_repeated_action_is_refused_wherever_it_stood),
+        cmocka_unit_test(a_missing_action_is_named),
+        cmocka_unit_test(a_repeated_action_is_named),
+        cmocka_unit_test(an_action_before_what_it_needs_is_refused),
+        cmocka_unit_test(a_dependency_that_is_left_out_is_refused),
+        cmocka_unit_test(lanes_that_disagree_at_their_ends_are_refused),
+        cmocka_unit_test(a_retagged_message_is_refused),
+        cmocka_unit_test(a_wrong_slot_gradient_set_or_landing_buffer_is_refused),
+        cmocka_unit_test(accumulation_out_of_order_is_refused),
+        cmocka_unit_test(step_and_sync_out_of_place_are_refused),
+        cmocka_unit_test(too_few_landing_buffers_are_refused_with_the_cycle),
+        cmocka_unit_test(orders_that_wait_for_each_other_are_refused_with_the_cycle),
+        cmocka_unit_test(every_field_of_every_action_is_looked_at),
+        cmocka_unit_test(a_plan_that_is_not_lowered_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

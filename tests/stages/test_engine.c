@@ -1,0 +1,182 @@
+/* What a step does when its numbers are bad, and what an engine refuses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/checkpoint/safetensors.h"
+#include "tests/stages/engine_rig.h"
+
+#define POSITIONS 8
+#define SAMPLES   16 /* four global batches of four */
+#define VOCAB     256
+
+static char samples_path[64];
+
+static const char base_yaml[] =
+    "model: {num_layers: 3, hidden_size: 16, num_heads: 2, seq_len: 8, vocab_size: 256}\n"
+    "train: {steps: 4, micro_batch_size: 2, num_microbatches: 2, run_dir: unused}\n"
+    "optimizer: {lr: 0.01, warmup_steps: 4, decay_steps: 10}\n";
+
+/* The second global batch has no target at all. */
+static int make_samples(void **state)
+{
+    static int32_t tokens[SAMPLES * (POSITIONS + 1)];
+    static float mask[SAMPLES * POSITIONS];
+    struct safetensors_entry entries[2] = {
+        {.name = "tokens",
+         .dtype = SAFETENSORS_I32,
+         .dims = 2,
+         .shape = {SAMPLES, POSITIONS + 1},
+         .bytes = sizeof(tokens),
+         .data = tokens},
+        {.name = "loss_mask",
+         .dtype = SAFETENSORS_F32,
+         .dims = 2,
+         .shape = {SAMPLES, POSITIONS},
+         .bytes = sizeof(mask),
+         .data = mask},
+    };
+    int descriptor = -1;
+
+    (void)state;
+    (void)snprintf(samples_path, sizeof(samples_path), "/tmp/weir-engine-XXXXXX.safetensors");
+    descriptor = mkstemps(samples_path, 12);
+    if (descriptor < 0 || close(descriptor) != 0) {
+        return -1;
+    }
+    for (int i = 0; i < SAMPLES * (POSITIONS + 1); i++) {
+        tokens[i] = (i * 37 + i / 9) % VOCAB;
+    }
+    for (int i = 0; i < SAMPLES * POSITIONS; i++) {
+        int batch = i / (4 * POSITIONS);
+
+        mask[i] = batch == 1 ? 0.0F : 1.0F;
+    }
+    return safetensors_write(samples_path, entries, 2, NULL, 0) < 0 ? -1 : 0;
+}
+
+static int remove_samples(void **state)
+{
+    (void)state;
+    return unlink(samples_path);
+}
+
+static void run_engine(int pp, const char *more, struct rig_result *run)
+{
+    char data[96];
+    char stages[48];
+    const char *overrides[] = {data, stages, "data.shuffle=false", more};
+
+    (void)snprintf(data, sizeof(data), "data.train=%s", samples_path);
+    (void)snprintf(stages, sizeof(stages), "parallel.pp=%d", pp);
+    rig_run(base_yaml, overrides, more != NULL ? 4 : 3, run);
+}
+
+static void test_a_batch_without_targets_is_a_counted_step_without_an_update(void **state)
+{
+    static struct rig_result run;
+
+    (void)state;
+    for (int pp = 1; pp <= 3; pp++) {
+        run_engine(pp, NULL, &run);
+        assert_int_equal(run.status, STATUS_OK);
+        assert_int_equal(run.ranks_disagree, 0);
+        assert_int_equal(run.skipped[0], 0);
+        assert_int_equal(run.skipped[1], 1);
+        assert_int_equal(run.skipped[2], 0);
+        assert_true(run.loss[1] == 0.0);
+        assert_true(run.loss[2] > 1.0 && run.loss[2] < 7.0);
+        /* Learning rate of updates 1, 2, 3: the empty step took none. */
+        assert_true(fabs(run.lr[0] - 0.0025) < 1e-15);
+        assert_true(fabs(run.lr[2] - 0.0050) < 1e-15);
+        assert_true(fabs(run.lr[3] - 0.0075) < 1e-15);
+        rig_release(&run);
+    }
+}
+
+static void test_the_first_loss_is_near_the_logarithm_of_the_vocabulary(void **state)
+{
+    static struct rig_result run;
+
+    (void)state;
+    run_engine(2, NULL, &run);
+    assert_int_equal(run.status, STATUS_OK);
+    assert_true(fabs(run.loss[0] - log(VOCAB)) < 0.05);
+    rig_release(&run);
+}
+
+#ifdef WEIR_FAULTS
+static void test_a_poisoned_gradient_skips_the_step_on_all_ranks_alike(void **state)
+{
+    static struct rig_result run;
+    static const char *const faults[] = {"poison@0:3", "poison@1:3:2", "poison@2:3"};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(setenv("WEIR_FAULT", faults[i], 1), 0);
+        run_engine(3, NULL, &run);
+        assert_int_equal(unsetenv("WEIR_FAULT"), 0);
+        assert_int_equal(run.status, STATUS_OK);
+        assert_int_equal(run.skipped[0], 0);
+        assert_int_equal(run.skipped[2], 1);
+        assert_int_equal(run.skipped[3], 0);
+        assert_true(isfinite(run.norm[2]) == 0);
+        assert_true(isfinite(run.norm[3]) != 0 && isfinite(run.loss[3]) != 0);
+        /* Step 4 makes the update that step 3 did not. */
+        assert_true(fabs(run.lr[3] - 0.0050) < 1e-15);
+        for (int32_t t = 0; t < run.tensors; t++) {
+            for (size_t e = 0; e < run.weights[t].elems; e++) {
+                assert_true(isfinite(run.weights[t].data[e]) != 0);
+            }
+        }
+        rig_release(&run);
+    }
+}
+#endif
+
+static void test_a_memory_limit_that_is_too_small_is_refused_with_the_table(void **state)
+{
+    static struct rig_result run;
+
+    (void)state;
+    run_engine(1, "train.memory_limit=10000", &run);
+    assert_int_equal(run.status, STATUS_ERR_REFUSED);
+    assert_non_null(strstr(run.message, "train.memory_limit"));
+    assert_non_null(strstr(run.message, "stashes"));
+    assert_non_null(strstr(run.message, "params"));
+    rig_release(&run);
+}
+
+static void test_ids_outside_the_vocabulary_are_refused_on_every_rank(void **state)
+{
+    static struct rig_result run;
+
+    (void)state;
+    run_engine(2, "model.vocab_size=100", &run);
+    assert_int_equal(run.status, STATUS_ERR_REFUSED);
+    assert_non_null(strstr(run.message, samples_path));
+    rig_release(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_batch_without_targets_is_a_counted_step_without_an_update),
+        cmocka_unit_test(test_the_first_loss_is_near_the_logarithm_of_the_vocabulary),
+#ifdef WEIR_FAULTS
+        cmocka_unit_test(test_a_poisoned_gradient_skips_the_step_on_all_ranks_alike),
+#endif
+        cmocka_unit_test(test_a_memory_limit_that_is_too_small_is_refused_with_the_table),
+        cmocka_unit_test(test_ids_outside_the_vocabulary_are_refused_on_every_rank),
+    };
+
+    return cmocka_run_group_tests_name("engine", tests, make_samples, remove_samples);
+}

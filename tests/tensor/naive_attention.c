@@ -1,0 +1,89 @@
+#include "naive_attention.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static double dot(const double *a, const double *b, size_t D)
+{
+    double sum = 0.0;
+
+    for (size_t d = 0; d < D; d++) {
+        sum += a[d] * b[d];
+    }
+    return sum;
+}
+
+/* The weights p (T,T) of all queries, and the log-sum-exp of each. */
+static double *weights(const double *q, const double *k, double *lse, size_t T, size_t D)
+{
+    double *p = calloc(T * T, sizeof(*p));
+
+    for (size_t i = 0; p != NULL && i < T; i++) {
+        double max = -INFINITY;
+        double sum = 0.0;
+
+        for (size_t j = 0; j <= i; j++) {
+            p[i * T + j] = dot(q + i * D, k + j * D, D) / sqrt((double)D);
+            max = fmax(max, p[i * T + j]);
+        }
+        for (size_t j = 0; j <= i; j++) {
+            sum += exp(p[i * T + j] - max);
+        }
+        lse[i] = max + log(sum);
+        for (size_t j = 0; j <= i; j++) {
+            p[i * T + j] = exp(p[i * T + j] - lse[i]);
+        }
+    }
+    return p;
+}
+
+void naive_attention_forward(double *out, double *lse, const double *q, const double *k,
+                             const double *v, size_t T, size_t D)
+{
+    double *p = weights(q, k, lse, T, D);
+
+    for (size_t i = 0; i < T; i++) {
+        for (size_t d = 0; d < D; d++) {
+            out[i * D + d] = 0.0;
+            for (size_t j = 0; j <= i; j++) {
+                out[i * D + d] += p[i * T + j] * v[j * D + d];
+            }
+        }
+    }
+    free(p);
+}
+
+/* dp = dout·v, ds = p (dp - sum of p dp): the derivative of softmax, without the kernel's
+ * shortcut through out. */
+void naive_attention_backward(double *dq, double *dk, double *dv, const double *dout,
+                              const double *q, const double *k, const double *v, size_t T,
+                              size_t D)
+{
+    double *lse = calloc(T, sizeof(*lse));
+    double *p = weights(q, k, lse, T, D);
+
+    for (size_t i = 0; i < T * D; i++) {
+        dq[i] = 0.0;
+        dk[i] = 0.0;
+        dv[i] = 0.0;
+    }
+    for (size_t i = 0; i < T; i++) {
+        double mean = 0.0;
+
+        for (size_t j = 0; j <= i; j++) {
+            mean += p[i * T + j] * dot(dout + i * D, v + j * D, D);
+        }
+        for (size_t j = 0; j <= i; j++) {
+            double dp = dot(dout + i * D, v + j * D, D);
+            double ds = p[i * T + j] * (dp - mean) / sqrt((double)D);
+
+            for (size_t d = 0; d < D; d++) {
+                dq[i * D + d] += ds * k[j * D + d];
+                dk[j * D + d] += ds * q[i * D + d];
+                dv[j * D + d] += p[i * T + j] * dout[i * D + d];
+            }
+        }
+    }
+    free(lse);
+    free(p);
+}
