@@ -7,8 +7,11 @@
 
 static _Thread_local struct status_record last = {.code = STATUS_OK, .file = "", .message = ""};
 
-static void record_failure(const char *file, int line, enum status code, const char *format,
-                           va_list args)
+#if defined(__GNUC__)
+__attribute__((format(printf, 4, 0)))
+#endif
+static void
+record_failure(const char *file, int line, enum status code, const char *format, va_list args)
 {
     char message[STATUS_MESSAGE_BYTES]; /* the arguments may point into `last` itself */
 

@@ -5,8 +5,9 @@
 #include "base/clock.h"
 #include "collectives/comm_shm.h"
 
-/* How long a wait spins before it sleeps: about twice what being woken costs. */
-#define SPIN_NS (20 * CLOCK_MS / 1000)
+/* How long a wait spins before it sleeps: about what being woken costs on an idle core of a virtual
+ * machine, so that a wait takes at most twice as long as it must. */
+#define SPIN_NS (50 * CLOCK_MS / 1000)
 
 /* Looks between two looks at the clock. */
 #define SPIN_LOOKS 32

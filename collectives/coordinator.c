@@ -1,50 +1,18 @@
 #include "collectives/coordinator.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "collectives/control_message.h"
-#include "collectives/message.h"
-#include "collectives/process_watch.h"
-#include "collectives/roster.h"
-#include "collectives/round.h"
-#include "collectives/wire.h"
+#include "collectives/coordinator_state.h"
 
-#define LETTERS_MOST        64 /* that wait for one rank, or from one; 64 MiB of a stranger at most */
-#define LAST_WORDS_NS       (100 * CLOCK_MS)
-#define LATE_COMERS_NS      (2 * CLOCK_SECOND) /* a refused start stays to refuse those still coming */
-#define STRANGERS_EVERY_NS  (10 * CLOCK_SECOND)
-#define GOODBYE_LINGER_MS   1000
-#define LETTERS_AT_ONCE     4096 /* before deaths are judged, whatever floods in */
-
-struct coordinator {
-    const struct control_config *config;
-    struct wire *wire;
-    struct message_pack *pack;
-    struct message_view *view;
-    struct roster roster;
-    struct round *round;
-    struct process_watch *watch;
-    struct control_place place; /* of this process */
-    struct roster_limits limits;
-    uint64_t job; /* drawn; never 0 */
-    int64_t start_deadline_ns;
-    int64_t beat_ns;      /* between beats */
-    int64_t next_beat_ns; /* when all are told that rank 0 lives */
-    int64_t served_ns;    /* when this last ran; 0: never */
-    bool started;         /* all were welcomed */
-    bool aborted;
-    int64_t aborted_ns;
-    struct control_cause cause;
-    int32_t stop_signal;
-    uint64_t strangers; /* letters dropped since the last warning */
-    int64_t next_warning_ns;
-};
+#define LETTERS_MOST      16 /* that wait for one rank, or from one: bounds what a stranger may fill */
+#define LAST_WORDS_NS     (100 * CLOCK_MS)
+#define LATE_COMERS_NS    (2 * CLOCK_SECOND) /* a refused start stays to refuse those still coming */
+#define GOODBYE_LINGER_MS 1000
+#define LETTERS_AT_ONCE   4096 /* before deaths are judged, whatever floods in */
 
 static int64_t to_ns(double seconds)
 {
@@ -151,10 +119,8 @@ bool coordinator_is_done(const struct coordinator *coordinator, int64_t now_ns)
            now_ns - coordinator->aborted_ns > LATE_COMERS_NS;
 }
 
-/* Sends the pack to one route. Who cannot be reached is lost where it is a member; a full queue
- * belongs to a member that does not read, which its silence will tell. */
-static enum status send_to(struct coordinator *coordinator, const struct wire_name *route,
-                           struct member *member)
+enum status coordinator_send(struct coordinator *coordinator, const struct wire_name *route,
+                             struct member *member)
 {
     const void *bytes = NULL;
     size_t size = 0;
@@ -168,25 +134,24 @@ static enum status send_to(struct coordinator *coordinator, const struct wire_na
     return status == STATUS_ERR_PEER || status > 0 ? STATUS_OK : status;
 }
 
-static enum status send_to_all(struct coordinator *coordinator)
+enum status coordinator_send_to_all(struct coordinator *coordinator)
 {
     for (int32_t rank = 0; rank < coordinator->roster.world; rank++) {
         struct member *member = &coordinator->roster.members[rank];
 
         if (member->state == MEMBER_PRESENT) {
-            TRY(send_to(coordinator, &member->route, member));
+            TRY(coordinator_send(coordinator, &member->route, member));
         }
     }
     return STATUS_OK;
 }
 
-static void begin(struct coordinator *coordinator, enum control_kind kind)
+void coordinator_begin(struct coordinator *coordinator, enum control_kind kind)
 {
     control_head_put(coordinator->pack, kind, coordinator->job, 0);
 }
 
-/* The first cause wins; all that are here are told. */
-static enum status abort_job(struct coordinator *coordinator, const struct control_cause *cause)
+enum status coordinator_abort(struct coordinator *coordinator, const struct control_cause *cause)
 {
     if (coordinator->aborted) {
         return STATUS_OK;
@@ -194,325 +159,9 @@ static enum status abort_job(struct coordinator *coordinator, const struct contr
     coordinator->aborted = true;
     coordinator->aborted_ns = clock_now_ns();
     coordinator->cause = *cause;
-    begin(coordinator, CONTROL_KIND_ABORT);
+    coordinator_begin(coordinator, CONTROL_KIND_ABORT);
     control_cause_put(coordinator->pack, &coordinator->cause);
-    return send_to_all(coordinator);
-}
-
-static enum status refuse(struct coordinator *coordinator, const struct wire_name *route,
-                          const struct control_cause *cause)
-{
-    begin(coordinator, CONTROL_KIND_ABORT);
-    control_cause_put(coordinator->pack, cause);
-    return send_to(coordinator, route, NULL);
-}
-
-static void drop_stranger(struct coordinator *coordinator, const char *why, int64_t now_ns)
-{
-    coordinator->strangers++;
-    if (now_ns >= coordinator->next_warning_ns) {
-        log_warn("control plane: dropped %" PRIu64 " messages of strangers; the last: %s",
-                 coordinator->strangers, why);
-        coordinator->strangers = 0;
-        coordinator->next_warning_ns = now_ns + STRANGERS_EVERY_NS;
-    }
-}
-
-/* Whether the newcomer is what rank 0 is; else why not. */
-static bool agrees(const struct control_config *own, const struct control_head *head,
-                   const struct control_hello *hello, char *why, size_t why_bytes)
-{
-    why[0] = '\0';
-    if (head->rank < 0 || head->rank >= own->world || hello->world != own->world) {
-        (void)snprintf(why, why_bytes, "it is rank %d of %d, rank 0 has a world of %d",
-                       (int)head->rank, (int)hello->world, (int)own->world);
-    } else if (hello->config_hash != own->config_hash) {
-        (void)snprintf(why, why_bytes,
-                       "its configuration has hash %016" PRIx64 ", rank 0's has %016" PRIx64
-                       "; start all ranks with the same configuration",
-                       hello->config_hash, own->config_hash);
-    } else if (strcmp(hello->variant, own->variant) != 0) {
-        (void)snprintf(why, why_bytes, "its kernel variant is '%s', rank 0's is '%s'",
-                       hello->variant, own->variant);
-    }
-    return why[0] == '\0';
-}
-
-static enum status welcome_all(struct coordinator *coordinator, int64_t now_ns)
-{
-    coordinator->started = true;
-    for (int32_t rank = 0; rank < coordinator->roster.world; rank++) {
-        coordinator->roster.members[rank].changed_ns = now_ns;
-    }
-    begin(coordinator, CONTROL_KIND_WELCOME);
-    control_place_put(coordinator->pack, &coordinator->place);
-    message_put_bytes(coordinator->pack, "welcome", coordinator->config->welcome,
-                      coordinator->config->welcome_bytes);
-    return send_to_all(coordinator);
-}
-
-/* The rank is who it should be and the first to say so. */
-static enum status accept(struct coordinator *coordinator, const struct wire_name *from,
-                          int32_t rank, const struct control_hello *hello, int64_t now_ns)
-{
-    struct member *member = &coordinator->roster.members[rank];
-
-    member->state = MEMBER_PRESENT;
-    member->route = *from;
-    member->place = hello->place;
-    member->heard_ns = now_ns;
-    if (hello->place.space == coordinator->place.space && hello->place.space != 0 &&
-        strcmp(hello->place.host, coordinator->place.host) == 0) {
-        process_watch_add(coordinator->watch, rank, hello->place.pid);
-    }
-    begin(coordinator, CONTROL_KIND_HEARTBEAT);
-    control_place_put(coordinator->pack, &coordinator->place);
-    TRY(send_to(coordinator, from, member));
-    if (roster_count(&coordinator->roster, MEMBER_PRESENT) == coordinator->roster.world) {
-        return welcome_all(coordinator, now_ns);
-    }
-    return STATUS_OK;
-}
-
-static enum status refuse_newcomer(struct coordinator *coordinator, const struct wire_name *from,
-                                   const struct control_head *head,
-                                   const struct control_place *place, const char *why)
-{
-    struct control_cause cause = {.status = STATUS_ERR_REFUSED, .rank = head->rank};
-
-    if (cause.rank < 0) {
-        cause.rank = -1;
-    }
-    (void)snprintf(cause.text, sizeof(cause.text), "rank %d (%s, process %" PRId64 ") is refused: %s",
-                   (int)head->rank, place->host, place->pid, why);
-    TRY(refuse(coordinator, from, &cause));
-    /* Once the job runs, a newcomer is somebody else's, and its refusal is its own affair. */
-    if (coordinator->started) {
-        return STATUS_OK;
-    }
-    if (head->rank >= 0 && head->rank < coordinator->roster.world) {
-        coordinator->roster.members[head->rank].state = MEMBER_TOLD;
-    }
-    return abort_job(coordinator, &cause);
-}
-
-static enum status on_hello(struct coordinator *coordinator, const struct wire_name *from,
-                            const struct control_head *head, int64_t now_ns)
-{
-    struct control_hello hello;
-    char why[CONTROL_TEXT_BYTES / 2];
-    bool known = head->rank >= 0 && head->rank < coordinator->roster.world;
-
-    if (control_hello_get(coordinator->view, &hello) < 0) {
-        drop_stranger(coordinator, status_last()->message, now_ns);
-        return STATUS_OK;
-    }
-    if (known && coordinator->roster.members[head->rank].state != MEMBER_ABSENT) {
-        const struct control_place *holder = &coordinator->roster.members[head->rank].place;
-        struct control_cause cause = {.status = STATUS_ERR_REFUSED, .rank = head->rank};
-
-        (void)snprintf(cause.text, sizeof(cause.text),
-                       "rank %d (%s, process %" PRId64 ") is refused: process %" PRId64
-                       " is rank %d already; is another job of the same name running?",
-                       (int)head->rank, hello.place.host, hello.place.pid, holder->pid,
-                       (int)head->rank);
-        return refuse(coordinator, from, &cause);
-    }
-    if (coordinator->aborted) {
-        if (known) {
-            coordinator->roster.members[head->rank].state = MEMBER_TOLD;
-        }
-        return refuse(coordinator, from, &coordinator->cause);
-    }
-    if (!agrees(coordinator->config, head, &hello, why, sizeof(why))) {
-        return refuse_newcomer(coordinator, from, head, &hello.place, why);
-    }
-    return accept(coordinator, from, head->rank, &hello, now_ns);
-}
-
-/* Another version says HELLO: its other fields may mean anything. */
-static enum status refuse_version(struct coordinator *coordinator, const struct wire_name *from,
-                                  const struct control_head *head)
-{
-    const struct control_place nowhere = {.host = "?"};
-    char why[CONTROL_TEXT_BYTES / 2];
-
-    (void)snprintf(why, sizeof(why), "it speaks version %" PRId64 ", rank 0 version %d",
-                   head->version, CONTROL_VERSION);
-    return refuse_newcomer(coordinator, from, head, &nowhere, why);
-}
-
-static enum status abort_for(struct coordinator *coordinator, int32_t rank, enum status status,
-                             const char *text)
-{
-    struct control_cause cause = {.status = status, .rank = rank};
-
-    (void)snprintf(cause.text, sizeof(cause.text), "%s", text);
-    return abort_job(coordinator, &cause);
-}
-
-static enum status answer_round(struct coordinator *coordinator)
-{
-    const struct round_slot *slot = NULL;
-    struct control_outcome outcome;
-    struct round_result result;
-
-    memset(&outcome, 0, sizeof(outcome));
-    TRY(round_open_slot(coordinator->round, 0, 0, (struct round_slot **)&slot));
-    memcpy(outcome.name, slot->name, sizeof(outcome.name));
-    outcome.number = slot->number;
-    round_reduce(coordinator->round, &result);
-    outcome.status = result.status;
-    outcome.stop_signal = coordinator->stop_signal;
-    outcome.note_rank = result.note_rank;
-    memcpy(outcome.text, result.text, sizeof(outcome.text));
-    memcpy(outcome.note, result.note, sizeof(outcome.note));
-    begin(coordinator, CONTROL_KIND_ANSWER);
-    control_outcome_put(coordinator->pack, &outcome, result.numbers, result.key_count);
-    return send_to_all(coordinator);
-}
-
-/* Where a rank has left, a round that others wait in can never be answered. */
-static enum status check_round(struct coordinator *coordinator)
-{
-    const struct roster *roster = &coordinator->roster;
-    const struct round_slot *slot = NULL;
-    char text[CONTROL_TEXT_BYTES];
-    char name[CONTROL_TEXT_BYTES / 4];
-    int32_t first = -1;
-    int32_t given = round_given(coordinator->round, &first);
-
-    if (given == roster->world) {
-        return answer_round(coordinator);
-    }
-    for (int32_t rank = 0; given > 0 && rank < roster->world; rank++) {
-        if (roster->members[rank].state == MEMBER_LEFT) {
-            TRY(round_open_slot(coordinator->round, first, 0, (struct round_slot **)&slot));
-            roster_name(roster, rank, name, sizeof(name));
-            (void)snprintf(text, sizeof(text), "%s left while rank %d waits in %s %" PRIu64, name,
-                           (int)first, slot->name, slot->number);
-            return abort_for(coordinator, rank, STATUS_ERR_PEER, text);
-        }
-    }
-    return STATUS_OK;
-}
-
-static enum status on_bye(struct coordinator *coordinator, int32_t rank)
-{
-    struct member *member = &coordinator->roster.members[rank];
-    char text[CONTROL_TEXT_BYTES];
-    char name[CONTROL_TEXT_BYTES / 4];
-
-    process_watch_remove(coordinator->watch, rank);
-    begin(coordinator, CONTROL_KIND_BYE);
-    TRY(send_to(coordinator, &member->route, NULL));
-    member->state = MEMBER_LEFT;
-    if (!coordinator->started && !coordinator->aborted) {
-        roster_name(&coordinator->roster, rank, name, sizeof(name));
-        (void)snprintf(text, sizeof(text), "%s left before all ranks had come", name);
-        return abort_for(coordinator, rank, STATUS_ERR_PEER, text);
-    }
-    return check_round(coordinator);
-}
-
-static enum status on_stop(struct coordinator *coordinator)
-{
-    int64_t signal_number = 0;
-
-    TRY(message_get_int(coordinator->view, "signal", 1, 128, &signal_number));
-    if (coordinator->stop_signal == 0) {
-        coordinator->stop_signal = (int32_t)signal_number;
-    }
-    return STATUS_OK;
-}
-
-static enum status on_beat(struct coordinator *coordinator, struct member *member, int64_t now_ns)
-{
-    struct control_beat beat;
-
-    TRY(control_beat_get(coordinator->view, &beat));
-    member->progress = beat.progress;
-    member->in_round = beat.in_round;
-    /* Never older than the welcome: before it nobody had anything to do. */
-    if (now_ns - beat.still_ns > member->changed_ns) {
-        member->changed_ns = now_ns - beat.still_ns;
-    }
-    return STATUS_OK;
-}
-
-/* A letter of a member. What it fails with is that member's fault. */
-static enum status on_member(struct coordinator *coordinator, const struct control_head *head,
-                             int64_t now_ns)
-{
-    struct member *member = &coordinator->roster.members[head->rank];
-    struct control_cause cause;
-
-    member->heard_ns = now_ns;
-    switch (head->kind) {
-    case CONTROL_KIND_HEARTBEAT:
-        return on_beat(coordinator, member, now_ns);
-    case CONTROL_KIND_ROUND:
-        if (coordinator->aborted) {
-            return STATUS_OK;
-        }
-        TRY(control_part_get(coordinator->view, head->rank, coordinator->round));
-        return check_round(coordinator);
-    case CONTROL_KIND_STOP:
-        return on_stop(coordinator);
-    case CONTROL_KIND_ABORT:
-        TRY(control_cause_get(coordinator->view, &cause));
-        return abort_job(coordinator, &cause);
-    case CONTROL_KIND_BYE:
-        return on_bye(coordinator, head->rank);
-    default:
-        return status_note(STATUS_ERR_FORMAT, "rank %d sends what only rank 0 may send",
-                           (int)head->rank);
-    }
-}
-
-static bool speaks_for(const struct coordinator *coordinator, const struct wire_name *from,
-                       const struct control_head *head)
-{
-    if (head->rank < 0 || head->rank >= coordinator->roster.world ||
-        head->job != coordinator->job || head->version != CONTROL_VERSION) {
-        return false;
-    }
-    return roster_find_route(&coordinator->roster, from) ==
-           &coordinator->roster.members[head->rank];
-}
-
-static enum status on_letter(struct coordinator *coordinator, const struct wire_letter *letter,
-                             int64_t now_ns)
-{
-    const struct member *sender = roster_find_route(&coordinator->roster, &letter->from);
-    struct control_head head;
-    enum status status = STATUS_ERR_FORMAT;
-
-    if (!letter->whole) {
-        status = status_note(STATUS_ERR_FORMAT, "a letter of a wrong number of parts");
-    } else if (message_view_open(coordinator->view, letter->body, letter->size,
-                                 sender != NULL ? "a rank" : "a stranger") == STATUS_OK) {
-        status = control_head_get(coordinator->view, &head);
-    }
-    if (status == STATUS_OK && head.kind == CONTROL_KIND_HELLO && sender == NULL) {
-        return head.version == CONTROL_VERSION
-                   ? on_hello(coordinator, &letter->from, &head, now_ns)
-                   : refuse_version(coordinator, &letter->from, &head);
-    }
-    if (status == STATUS_OK && speaks_for(coordinator, &letter->from, &head)) {
-        status = on_member(coordinator, &head, now_ns);
-    } else if (status == STATUS_OK) {
-        status = status_note(STATUS_ERR_FORMAT, "a message of another job or for another rank");
-    }
-    if (status == STATUS_OK || status != STATUS_ERR_FORMAT) {
-        return status;
-    }
-    if (sender == NULL) {
-        drop_stranger(coordinator, status_last()->message, now_ns);
-        return STATUS_OK;
-    }
-    return abort_for(coordinator, (int32_t)(sender - coordinator->roster.members), status,
-                     status_last()->message);
+    return coordinator_send_to_all(coordinator);
 }
 
 static enum status receive_all(struct coordinator *coordinator, int64_t now_ns)
@@ -525,7 +174,7 @@ static enum status receive_all(struct coordinator *coordinator, int64_t now_ns)
         if (status != STATUS_OK) {
             return status < 0 ? status : STATUS_OK;
         }
-        TRY(on_letter(coordinator, &letter, now_ns));
+        TRY(coordinator_on_letter(coordinator, &letter, now_ns));
     }
     return STATUS_OK;
 }
@@ -544,15 +193,16 @@ static enum status judge(struct coordinator *coordinator, int64_t now_ns)
     }
     memset(&cause, 0, sizeof(cause));
     if (roster_judge(&coordinator->roster, &limits, now_ns, &cause)) {
-        return abort_job(coordinator, &cause);
+        return coordinator_abort(coordinator, &cause);
     }
     if (!coordinator->started && now_ns > coordinator->start_deadline_ns) {
         cause.status = STATUS_ERR_TIMEOUT;
         cause.rank = -1;
         roster_name_absent(&coordinator->roster, absent, sizeof(absent));
-        (void)snprintf(cause.text, sizeof(cause.text), "%s of %d did not come within %.1f s", absent,
-                       (int)coordinator->roster.world, coordinator->config->start_timeout_s);
-        return abort_job(coordinator, &cause);
+        (void)snprintf(cause.text, sizeof(cause.text), "%s of %d did not come within %.1f s",
+                       absent, (int)coordinator->roster.world,
+                       coordinator->config->start_timeout_s);
+        return coordinator_abort(coordinator, &cause);
     }
     return STATUS_OK;
 }
@@ -573,9 +223,9 @@ enum status coordinator_serve(struct coordinator *coordinator, int64_t now_ns)
     TRY(judge(coordinator, now_ns));
     if (now_ns >= coordinator->next_beat_ns) {
         coordinator->next_beat_ns = now_ns + coordinator->beat_ns;
-        begin(coordinator, CONTROL_KIND_HEARTBEAT);
+        coordinator_begin(coordinator, CONTROL_KIND_HEARTBEAT);
         control_place_put(coordinator->pack, &coordinator->place);
-        return send_to_all(coordinator);
+        return coordinator_send_to_all(coordinator);
     }
     return STATUS_OK;
 }

@@ -50,7 +50,8 @@ enum status embedding_sync_open(const struct embedding_sync_config *config,
                                 struct embedding_sync **sync_out);
 
 /* Head: starts to send `gradient` (elems) for `step`; returns at once. `gradient` must stay as it
- * is until embedding_sync_wait_version() or the next send_gradient has returned. */
+ * is until embedding_sync_wait_version() or the next send_gradient has returned STATUS_OK, or the
+ * sync is closed: it is read in place, without a copy. */
 enum status embedding_sync_send_gradient(struct embedding_sync *sync, int64_t step,
                                          const float *gradient);
 
@@ -59,7 +60,7 @@ enum status embedding_sync_wait_gradient(struct embedding_sync *sync, int64_t st
                                          int64_t deadline_ns);
 
 /* Owner: sends `weights` (elems) as `version` (the update count); returns at once. `weights` must
- * not change until the next wait_gradient has returned. */
+ * not change until the next wait_gradient has returned STATUS_OK, or the sync is closed. */
 enum status embedding_sync_send_weights(struct embedding_sync *sync, int64_t version,
                                         const float *weights);
 

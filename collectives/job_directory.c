@@ -44,7 +44,8 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 /* Writes the job's ID, or refuses a WEIR_JOB that is no file name. */
 static enum status choose_id(char *id, size_t id_bytes)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *job = env_text(ENV_JOB);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     char parent[32];
@@ -149,9 +150,9 @@ static enum status take_lock(struct job_directory *directory)
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     if (fd < 0) {
-        return errno == ENOENT ? STATUS_IN_PROGRESS
-                               : status_fail(STATUS_ERR_IO, "cannot open '%s': %s", path,
-                                             strerror(errno));
+        return errno == ENOENT
+                   ? STATUS_IN_PROGRESS
+                   : status_fail(STATUS_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
     }
     /* The name may have moved on to another file between the open and the lock. */
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &held) != 0 || stat(path, &named) != 0 ||

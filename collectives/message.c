@@ -285,8 +285,8 @@ static void describe(const msgpack_object *value, char *text, size_t text_bytes)
     }
 }
 
-static enum status mismatch(const struct message_view *view, const char *name,
-                            const char *expected, const msgpack_object *found)
+static enum status mismatch(const struct message_view *view, const char *name, const char *expected,
+                            const msgpack_object *found)
 {
     char text[64];
 

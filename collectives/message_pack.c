@@ -126,10 +126,9 @@ enum status message_pack_end(struct message_pack *pack, const void **bytes_out, 
                            pack->buffer.size);
     }
     if (pack->fields > MESSAGE_FIELDS_MOST || pack->buffer.size > MESSAGE_MOST_BYTES) {
-        return status_note(STATUS_ERR_INVALID,
-                           "message: %zu fields and %zu bytes, at most %d and %zu are allowed",
-                           pack->fields, pack->buffer.size, MESSAGE_FIELDS_MOST,
-                           MESSAGE_MOST_BYTES);
+        return status_note(
+            STATUS_ERR_INVALID, "message: %zu fields and %zu bytes, at most %d and %zu are allowed",
+            pack->fields, pack->buffer.size, MESSAGE_FIELDS_MOST, MESSAGE_MOST_BYTES);
     }
     pack->buffer.data[1] = (char)(unsigned char)(pack->fields >> 8);
     pack->buffer.data[2] = (char)(unsigned char)(pack->fields & 0xffU);

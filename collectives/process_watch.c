@@ -11,7 +11,9 @@
 
 #include "base/check.h"
 
-enum { NOT_WATCHED = -1 };
+enum {
+    NOT_WATCHED = -1
+};
 
 struct process_watch {
     int epoll_fd; /* readable when one of `fds` is */

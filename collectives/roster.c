@@ -74,14 +74,17 @@ void roster_name_absent(const struct roster *roster, char *text, size_t text_byt
     }
 }
 
+bool roster_is_route(const struct member *member, const struct wire_name *from)
+{
+    return member->state == MEMBER_PRESENT && member->route.size == from->size &&
+           memcmp(member->route.bytes, from->bytes, from->size) == 0;
+}
+
 const struct member *roster_find_route(const struct roster *roster, const struct wire_name *from)
 {
     for (int32_t rank = 0; rank < roster->world; rank++) {
-        const struct member *member = &roster->members[rank];
-
-        if (member->state == MEMBER_PRESENT && member->route.size == from->size &&
-            memcmp(member->route.bytes, from->bytes, from->size) == 0) {
-            return member;
+        if (roster_is_route(&roster->members[rank], from)) {
+            return &roster->members[rank];
         }
     }
     return NULL;
@@ -132,42 +135,45 @@ static void word_death(const struct roster *roster, const struct roster_limits *
     }
     cause->status = STATUS_ERR_PEER;
     cause->rank = rank;
-    (void)snprintf(cause->text, sizeof(cause->text),
-                   "%s was lost: %s%s; it was last seen at %s", name, why, age, doing);
+    (void)snprintf(cause->text, sizeof(cause->text), "%s was lost: %s%s; it was last seen at %s",
+                   name, why, age, doing);
+}
+
+/* For how long a member had stood still when it was last heard. */
+static int64_t still_ns(const struct member *member)
+{
+    return member->beat_ns - member->changed_ns;
 }
 
 /* The rank that hangs, or -1. */
-static int32_t find_stall(const struct roster *roster, int64_t stall_after_ns, int64_t now_ns)
+static int32_t find_stall(const struct roster *roster, int64_t stall_after_ns)
 {
-    int32_t working = 0;   /* neither in a round nor waiting */
-    int32_t hanging = -1;  /* of those, the stillest beyond the limit */
-    int32_t stillest = -1; /* of those that wait */
-    int64_t freshest_ns = 0;
+    int32_t working = 0;  /* neither in a round nor waiting */
+    int32_t hanging = -1; /* of those, the stillest beyond the limit */
+    int32_t waiting = -1; /* of those that wait, the stillest */
+    int64_t least_ns = CLOCK_NEVER;
 
     for (int32_t rank = 0; rank < roster->world; rank++) {
         const struct member *member = &roster->members[rank];
-        int64_t since_ns = member->changed_ns;
+        int64_t still = still_ns(member);
 
         if (member->state != MEMBER_PRESENT || member->in_round) {
             continue;
         }
         if (member->progress.waits) {
-            freshest_ns = since_ns > freshest_ns ? since_ns : freshest_ns;
-            if (stillest < 0 || since_ns < roster->members[stillest].changed_ns) {
-                stillest = rank;
+            least_ns = still < least_ns ? still : least_ns;
+            if (waiting < 0 || still > still_ns(&roster->members[waiting])) {
+                waiting = rank;
             }
             continue;
         }
         working++;
-        if (now_ns - since_ns > stall_after_ns &&
-            (hanging < 0 || since_ns < roster->members[hanging].changed_ns)) {
+        if (still > stall_after_ns &&
+            (hanging < 0 || still > still_ns(&roster->members[hanging]))) {
             hanging = rank;
         }
     }
-    if (working == 0 && stillest >= 0 && now_ns - freshest_ns > stall_after_ns) {
-        return stillest;
-    }
-    return hanging;
+    return working == 0 && waiting >= 0 && least_ns > stall_after_ns ? waiting : hanging;
 }
 
 bool roster_judge(struct roster *roster, const struct roster_limits *limits, int64_t now_ns,
@@ -185,7 +191,7 @@ bool roster_judge(struct roster *roster, const struct roster_limits *limits, int
     if (limits->stall_after_ns == CLOCK_NEVER) {
         return false;
     }
-    int32_t hanging = find_stall(roster, limits->stall_after_ns, now_ns);
+    int32_t hanging = find_stall(roster, limits->stall_after_ns);
 
     if (hanging >= 0) {
         char name[NAME_BYTES];
@@ -196,7 +202,7 @@ bool roster_judge(struct roster *roster, const struct roster_limits *limits, int
         cause->status = STATUS_ERR_PEER;
         cause->rank = hanging;
         (void)snprintf(cause->text, sizeof(cause->text), "%s hangs: no progress for %.1f s at %s",
-                       name, SECONDS(now_ns - roster->members[hanging].changed_ns), doing);
+                       name, SECONDS(still_ns(&roster->members[hanging])), doing);
         return true;
     }
     return false;
@@ -206,6 +212,7 @@ void roster_forgive(struct roster *roster, int64_t now_ns)
 {
     for (int32_t rank = 0; rank < roster->world; rank++) {
         roster->members[rank].heard_ns = now_ns;
+        roster->members[rank].beat_ns = now_ns;
         roster->members[rank].changed_ns = now_ns;
     }
 }

@@ -7,7 +7,7 @@
  *
  * A rank is dead when it was silent for too long, or a moment after its process has ended (what it
  * still said may be on its way). A rank hangs when its progress stands still for too long while it
- * is neither in a round nor waiting for another rank. Where everybody waits for each other, the one
+ * is neither in a round nor waiting for another rank, as its last beat told. Where everybody waits for each other, the one
  * that stands still longest is named.
  *
  * Pure: no messages, no clock, no threads.
@@ -44,7 +44,8 @@ struct member {
     int64_t ended_ns; /* when its process was seen to end; 0: it lives */
     bool cut;         /* its connection is gone */
     bool in_round;
-    int64_t changed_ns; /* when its progress last changed */
+    int64_t beat_ns;    /* when its progress was last told */
+    int64_t changed_ns; /* since when it stands still, as told then */
     struct control_progress progress;
 };
 
@@ -66,13 +67,16 @@ void roster_name(const struct roster *roster, int32_t rank, char *text, size_t t
 /* "ranks 2, 5" of those that are absent, cut with "…" where they are many. */
 void roster_name_absent(const struct roster *roster, char *text, size_t text_bytes);
 
+/* Whether letters of a present `member` come from `from`. */
+bool roster_is_route(const struct member *member, const struct wire_name *from);
+
 /* The member whose letters come from `from`, or NULL. */
 const struct member *roster_find_route(const struct roster *roster, const struct wire_name *from);
 
 struct roster_limits {
     int64_t dead_after_ns;
-    int64_t stall_after_ns; /* CLOCK_NEVER: no rank hangs */
-    int64_t last_words_ns;  /* from a process's end to the verdict */
+    int64_t stall_after_ns;       /* CLOCK_NEVER: no rank hangs */
+    int64_t last_words_ns;        /* from a process's end to the verdict */
     control_describe_fn describe; /* may be NULL */
     void *context;
 };

@@ -120,6 +120,12 @@ enum status round_open_slot(struct round *round, int32_t rank, int32_t value_cou
     return STATUS_OK;
 }
 
+const struct round_slot *round_slot_of(const struct round *round, int32_t rank)
+{
+    ENSURE(rank >= 0 && rank < round->world, "rank %d", (int)rank);
+    return &round->slots[rank];
+}
+
 int32_t round_given(const struct round *round, int32_t *first_out)
 {
     int32_t given = 0;

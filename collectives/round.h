@@ -64,6 +64,9 @@ void round_set_key(struct round *round, int32_t index, enum control_op op, const
 enum status round_open_slot(struct round *round, int32_t rank, int32_t value_count,
                             struct round_slot **slot_out);
 
+/* Lends the slot of `rank` to be read. */
+const struct round_slot *round_slot_of(const struct round *round, int32_t rank);
+
 /* How many ranks have given; the lowest that has, or -1. */
 int32_t round_given(const struct round *round, int32_t *first_out);
 

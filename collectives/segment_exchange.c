@@ -71,11 +71,12 @@ static enum status exchange_init(struct exchange *exchange,
         .listener = -1,
     };
     if (exchange->connections == NULL || exchange->guests == NULL || exchange->polls == NULL) {
+        (void)status_fail(STATUS_ERR_NO_MEMORY, "meeting %" PRId32 " peers", peer_count);
         free(exchange->connections);
         free(exchange->guests);
         exchange->connections = NULL;
         exchange->guests = NULL;
-        return status_fail(STATUS_ERR_NO_MEMORY, "meeting %" PRId32 " peers", peer_count);
+        return STATUS_ERR_NO_MEMORY;
     }
     for (int32_t i = 0; i < peer_count; i++) {
         exchange->connections[i] = -1;
@@ -284,9 +285,10 @@ static enum status accept_guests(struct exchange *exchange)
 static enum status serve_guests(struct exchange *exchange)
 {
     for (int32_t i = 0; i < exchange->guest_most; i++) {
-        if (exchange->guests[i] >= 0) {
-            TRY(serve_guest(exchange, &exchange->guests[i]));
+        if (exchange->guests[i] < 0) {
+            continue;
         }
+        TRY(serve_guest(exchange, &exchange->guests[i]));
     }
     return STATUS_OK;
 }
@@ -294,9 +296,10 @@ static enum status serve_guests(struct exchange *exchange)
 static enum status serve_connections(struct exchange *exchange)
 {
     for (int32_t i = 0; i < exchange->peer_count; i++) {
-        if (exchange->connections[i] >= 0) {
-            TRY(serve_connection(exchange, i));
+        if (exchange->connections[i] < 0) {
+            continue;
         }
+        TRY(serve_connection(exchange, i));
     }
     return STATUS_OK;
 }

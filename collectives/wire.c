@@ -88,9 +88,9 @@ static enum status set_options(struct wire *wire)
         return set_int(wire, ZMQ_BACKLOG, WAITING_CONNECTS, "the backlog");
     }
     TRY(set_int(wire, ZMQ_RECONNECT_IVL, RECONNECT_MS, "the reconnect interval"));
-    if (wire->config.name[0] != '\0' && zmq_setsockopt(wire->socket, ZMQ_ROUTING_ID,
-                                                       wire->config.name,
-                                                       strlen(wire->config.name)) != 0) {
+    if (wire->config.name[0] != '\0' &&
+        zmq_setsockopt(wire->socket, ZMQ_ROUTING_ID, wire->config.name,
+                       strlen(wire->config.name)) != 0) {
         return fail("cannot set the name", wire->config.name);
     }
     return STATUS_OK;
@@ -196,8 +196,7 @@ static enum status send_failure(const char *object)
 
 enum status wire_send(struct wire *wire, const struct wire_name *to, const void *body, size_t size)
 {
-    if (to != NULL &&
-        zmq_send(wire->socket, to->bytes, to->size, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
+    if (to != NULL && zmq_send(wire->socket, to->bytes, to->size, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
         return send_failure("a name");
     }
     if (zmq_send(wire->socket, body, size, ZMQ_DONTWAIT) < 0) {

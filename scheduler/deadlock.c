@@ -84,9 +84,10 @@ static enum status expand(struct search *search, int64_t at, bool *found_out)
             *found_out = true;
             return keep_cycle(search, at, edges[i].kind);
         }
-        if (search->walk->state[number] != GRAPH_DONE && search->stamp[number] != search->round) {
-            TRY(enqueue(search, edges[i], at, reached.depth + 1));
+        if (search->walk->state[number] == GRAPH_DONE || search->stamp[number] == search->round) {
+            continue;
         }
+        TRY(enqueue(search, edges[i], at, reached.depth + 1));
     }
     return STATUS_OK;
 }
@@ -111,21 +112,15 @@ static enum status search_from(struct search *search, struct graph_node root)
 
 static enum status search_all(struct search *search)
 {
-    const struct plan *plan = search->graph->plan;
-    struct graph_node node;
+    struct graph_node node = {.rank = 0, .index = -1};
+    enum status status = search_from(search, search->walk->on_cycle);
 
-    TRY(search_from(search, search->walk->on_cycle));
-    for (node.rank = 0; node.rank < plan->shape.ranks; node.rank++) {
-        for (node.index = 0; node.index < plan->lines[node.rank].count; node.index++) {
-            if (search->work > MOST_WORK) {
-                return STATUS_OK;
-            }
-            if (search->walk->state[graph_number(search->graph, node)] != GRAPH_DONE) {
-                TRY(search_from(search, node));
-            }
+    while (status == STATUS_OK && search->work <= MOST_WORK && graph_next(search->graph, &node)) {
+        if (search->walk->state[graph_number(search->graph, node)] != GRAPH_DONE) {
+            status = search_from(search, node);
         }
     }
-    return STATUS_OK;
+    return status;
 }
 
 enum status deadlock_find(const struct graph *graph, struct deadlock *deadlock_out)

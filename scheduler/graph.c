@@ -24,6 +24,17 @@ int64_t graph_nodes(const struct graph *graph)
     return graph->index->first[graph->plan->shape.ranks];
 }
 
+bool graph_next(const struct graph *graph, struct graph_node *node)
+{
+    node->index++;
+    while (node->rank < graph->plan->shape.ranks &&
+           node->index >= graph->plan->lines[node->rank].count) {
+        node->rank++;
+        node->index = 0;
+    }
+    return node->rank < graph->plan->shape.ranks;
+}
+
 /* The edges of one node while they are collected. */
 struct collector {
     const struct graph *graph;
@@ -104,8 +115,8 @@ static void add_landing(struct collector *collector)
     const struct plan_buffers *buffers =
         plan_buffers_of(plan, plan->rank_of[target], plan->chunk_of[target]);
     int32_t landings = direction == LANE_F ? buffers->landing_f : buffers->landing_b;
-    size_t row = (size_t)target * (size_t)index->microbatches;
-    int32_t turn = index->turn[direction][row + (size_t)action->microbatch];
+    int32_t turn = index->turn[direction][plan_index_cell(index, target, action->microbatch)];
+
     enum plan_place release = plan_trains(plan) ? PLACE_I : PLACE_F;
 
     landings = landings < 1 ? 1 : landings;
@@ -113,7 +124,8 @@ static void add_landing(struct collector *collector)
         return;
     }
     add_place(collector, direction == LANE_F ? release : PLACE_W, target,
-              index->order[direction][row + (size_t)(turn - landings)], EDGE_LANDING);
+              index->order[direction][plan_index_cell(index, target, turn - landings)],
+              EDGE_LANDING);
 }
 
 static void add_in_line(struct collector *collector)

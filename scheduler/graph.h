@@ -79,6 +79,10 @@ int32_t graph_edges(const struct graph *graph, struct graph_node node, struct gr
 int64_t graph_number(const struct graph *graph, struct graph_node node);
 int64_t graph_nodes(const struct graph *graph);
 
+/* Steps to the next node in the order of numbers; begin with index -1 of rank 0. False behind the
+ * last one. */
+bool graph_next(const struct graph *graph, struct graph_node *node);
+
 /* "landing"; a static string. */
 const char *edge_text(enum edge_kind kind);
 

@@ -40,9 +40,10 @@ static enum status open_node(const struct graph *graph, struct graph_walk *walk,
             walk->on_cycle = edges[i].from;
             return STATUS_OK;
         }
-        if (state == GRAPH_NEW) {
-            TRY(push(walk, edges[i].from));
+        if (state == GRAPH_DONE) {
+            continue;
         }
+        TRY(push(walk, edges[i].from));
     }
     return STATUS_OK;
 }
@@ -63,13 +64,14 @@ static void close_node(const struct graph *graph, struct graph_walk *walk, struc
 static enum status walk_from(const struct graph *graph, struct graph_walk *walk,
                              struct graph_node root, graph_visit_fn visit, void *context)
 {
-    TRY(push(walk, root));
-    while (walk->stack_count > 0 && !walk->cyclic) {
+    enum status status = push(walk, root);
+
+    while (walk->stack_count > 0 && !walk->cyclic && status == STATUS_OK) {
         struct graph_node node = walk->stack[walk->stack_count - 1];
         uint8_t state = walk->state[graph_number(graph, node)];
 
         if (state == GRAPH_NEW) {
-            TRY(open_node(graph, walk, node));
+            status = open_node(graph, walk, node);
             continue;
         }
         walk->stack_count--;
@@ -77,14 +79,14 @@ static enum status walk_from(const struct graph *graph, struct graph_walk *walk,
             close_node(graph, walk, node, visit, context);
         }
     }
-    return STATUS_OK;
+    return status;
 }
 
 enum status graph_walk_run(const struct graph *graph, graph_visit_fn visit, void *context,
                            struct graph_walk *walk_out)
 {
     struct graph_walk walk = {.stack_count = 0};
-    struct graph_node node;
+    struct graph_node node = {.rank = 0, .index = -1};
     enum status status = STATUS_OK;
 
     walk.state = calloc((size_t)graph_nodes(graph) + 1, sizeof(*walk.state));
@@ -92,22 +94,17 @@ enum status graph_walk_run(const struct graph *graph, graph_visit_fn visit, void
         return status_fail(STATUS_ERR_NO_MEMORY, "plan graph: no memory for %lld actions",
                            (long long)graph_nodes(graph));
     }
-    for (node.rank = 0; node.rank < graph->plan->shape.ranks; node.rank++) {
-        for (node.index = 0; node.index < graph->plan->lines[node.rank].count; node.index++) {
-            if (walk.cyclic) {
-                break;
-            }
-            if (walk.state[graph_number(graph, node)] == GRAPH_NEW) {
-                TRY_OR(fail, status, walk_from(graph, &walk, node, visit, context));
-            }
+    while (status == STATUS_OK && !walk.cyclic && graph_next(graph, &node)) {
+        if (walk.state[graph_number(graph, node)] == GRAPH_NEW) {
+            status = walk_from(graph, &walk, node, visit, context);
         }
+    }
+    if (status < 0) {
+        graph_walk_release(&walk);
+        return status;
     }
     *walk_out = walk;
     return STATUS_OK;
-
-fail:
-    graph_walk_release(&walk);
-    return status;
 }
 
 void graph_walk_release(struct graph_walk *walk)

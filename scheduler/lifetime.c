@@ -122,8 +122,7 @@ static int32_t landing_in_turn(const struct lifetimes *lifetimes, int32_t stage,
         return ACTION_NONE;
     }
     buffers = plan_buffers_of(plan, plan->rank_of[stage], plan->chunk_of[stage]);
-    return index
-               ->turn[direction][(size_t)stage * (size_t)index->microbatches + (size_t)microbatch] %
+    return index->turn[direction][plan_index_cell(index, stage, microbatch)] %
            (direction == LANE_F ? buffers->landing_f : buffers->landing_b);
 }
 
@@ -194,6 +193,23 @@ static enum status check_empty(const struct lifetimes *lifetimes, int32_t i)
     return STATUS_OK;
 }
 
+static enum status check_action(struct lifetimes *lifetimes, int32_t i)
+{
+    enum action_kind kind =
+        (enum action_kind)lifetimes->plan->lines[lifetimes->rank].actions[i].kind;
+
+    TRY(check_empty(lifetimes, i));
+    if (kind == ACTION_SYNC || kind == ACTION_STEP) {
+        return STATUS_OK;
+    }
+    TRY(check_landing(lifetimes, i));
+    if (!action_is_compute(kind)) {
+        return STATUS_OK;
+    }
+    TRY(check_holders(lifetimes, i));
+    return check_accumulation(lifetimes, i);
+}
+
 static enum status check_line(struct lifetimes *lifetimes)
 {
     const struct plan *plan = lifetimes->plan;
@@ -204,16 +220,7 @@ static enum status check_line(struct lifetimes *lifetimes)
     memset(lifetimes->slots, 0xff, 2 * cells * sizeof(int32_t));
     memset(lifetimes->last, 0xff, (size_t)plan->shape.virtual_stages * sizeof(*lifetimes->last));
     for (i = 0; i < line->count; i++) {
-        enum action_kind kind = (enum action_kind)line->actions[i].kind;
-
-        TRY(check_empty(lifetimes, i));
-        if (kind == ACTION_SEND || kind == ACTION_RECV) {
-            TRY(check_landing(lifetimes, i));
-        } else if (action_is_compute(kind)) {
-            TRY(check_landing(lifetimes, i));
-            TRY(check_holders(lifetimes, i));
-            TRY(check_accumulation(lifetimes, i));
-        }
+        TRY(check_action(lifetimes, i));
     }
     return STATUS_OK;
 }

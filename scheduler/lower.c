@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
+#include "scheduler/landing.h"
 #include "scheduler/plan_index.h"
 #include "scheduler/refusal.h"
 
@@ -27,14 +29,12 @@ struct lowering {
     int32_t *i_at;    /* of the I or B */
     int32_t *slot_of;
     int32_t *gradient_of;
-    int32_t *landing_b_of; /* in the second pass */
     int32_t *free_numbers; /* of all pools, 2·v·m */
     struct pool *slots;    /* [chunk] */
     struct pool *gradients;
     int32_t *sent[LANE_DIRECTIONS]; /* [peer]: messages so far */
     int32_t *received[LANE_DIRECTIONS];
     int32_t *last_send[LANE_DIRECTIONS]; /* [peer]: index of the SEND before */
-    int32_t *arrived[LANE_DIRECTIONS];   /* [virtual stage]: messages into it so far */
     int32_t *tables;                     /* owns all of the above but the pools */
 };
 
@@ -48,8 +48,9 @@ static void pool_give(struct pool *pool, int32_t number)
     pool->free[pool->free_count++] = number;
 }
 
-static enum status lowering_init(struct lowering *lowering, const struct plan *compute,
-                                 const struct plan_index *index, struct plan *lowered)
+/* False where memory is short; nothing is held then. */
+static bool lowering_init(struct lowering *lowering, const struct plan *compute,
+                          const struct plan_index *index, struct plan *lowered)
 {
     size_t ranks = (size_t)compute->shape.ranks;
     size_t v = (size_t)compute->shape.virtual_stages;
@@ -61,12 +62,12 @@ static enum status lowering_init(struct lowering *lowering, const struct plan *c
     lowering->compute = compute;
     lowering->index = index;
     lowering->lowered = lowered;
-    lowering->tables = malloc((7 * cells + 2 * (3 * ranks + ranks * v)) * sizeof(int32_t));
+    lowering->tables = malloc((6 * cells + 6 * ranks) * sizeof(int32_t));
     lowering->slots = calloc(2 * v, sizeof(*lowering->slots));
     if (lowering->tables == NULL || lowering->slots == NULL) {
         free(lowering->tables);
         free(lowering->slots);
-        return status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %zu cells", cells);
+        return false;
     }
     at = lowering->tables;
     lowering->gradients = lowering->slots + v;
@@ -74,17 +75,15 @@ static enum status lowering_init(struct lowering *lowering, const struct plan *c
     lowering->i_at = at + cells;
     lowering->slot_of = at + 2 * cells;
     lowering->gradient_of = at + 3 * cells;
-    lowering->landing_b_of = at + 4 * cells;
-    lowering->free_numbers = at + 5 * cells;
-    at += 7 * cells;
+    lowering->free_numbers = at + 4 * cells;
+    at += 6 * cells;
     for (i = 0; i < LANE_DIRECTIONS; i++) {
         lowering->sent[i] = at;
         lowering->received[i] = at + ranks;
         lowering->last_send[i] = at + 2 * ranks;
-        lowering->arrived[i] = at + 3 * ranks;
-        at += 3 * ranks + ranks * v;
+        at += 3 * ranks;
     }
-    return STATUS_OK;
+    return true;
 }
 
 static void lowering_release(struct lowering *lowering)
@@ -110,7 +109,7 @@ static void begin_line(struct lowering *lowering, int32_t rank)
 
     lowering->rank = rank;
     lowering->forwards = 0;
-    memset(lowering->f_at, 0xff, 5 * v * m * sizeof(int32_t));
+    memset(lowering->f_at, 0xff, 4 * v * m * sizeof(int32_t));
     for (chunk = 0; chunk < 2 * v; chunk++) {
         lowering->slots[chunk].free = lowering->free_numbers + chunk * m;
         lowering->slots[chunk].free_count = 0;
@@ -248,6 +247,24 @@ static enum status put_send(struct lowering *lowering, const struct action *prod
     return put(lowering, &send);
 }
 
+/* The SYNC behind the last F of the last virtual stage, which stands at `forward_at`. */
+static enum status put_head_sync(struct lowering *lowering, const struct action *source,
+                                 int32_t forward_at)
+{
+    const struct plan *plan = lowering->compute;
+    struct action sync = whole_rank(ACTION_SYNC);
+
+    if (source->virtual_stage != plan_stages(plan) - 1) {
+        return STATUS_OK;
+    }
+    lowering->forwards++;
+    if (lowering->forwards != plan->shape.microbatches || !plan_syncs(plan)) {
+        return STATUS_OK;
+    }
+    add_dependency(&sync, forward_at);
+    return put(lowering, &sync);
+}
+
 static enum status lower_forward(struct lowering *lowering, const struct action *source)
 {
     const struct plan *plan = lowering->compute;
@@ -266,16 +283,7 @@ static enum status lower_forward(struct lowering *lowering, const struct action 
     }
     TRY(put(lowering, &action));
     TRY(put_send(lowering, &action, at, LANE_F));
-    if (source->virtual_stage == plan_stages(plan) - 1) {
-        lowering->forwards++;
-        if (lowering->forwards == plan->shape.microbatches && plan_syncs(plan)) {
-            struct action sync = whole_rank(ACTION_SYNC);
-
-            add_dependency(&sync, at);
-            TRY(put(lowering, &sync));
-        }
-    }
-    return STATUS_OK;
+    return put_head_sync(lowering, source, at);
 }
 
 /* I, or a B that stays whole, with its messages. */
@@ -416,62 +424,6 @@ static enum status lower_line(struct lowering *lowering, int32_t rank)
     return put(lowering, &step);
 }
 
-static int32_t landing_count(const struct plan *plan, int32_t stage, enum lane_direction direction)
-{
-    const struct plan_buffers *buffers =
-        plan_buffers_of(plan, plan->rank_of[stage], plan->chunk_of[stage]);
-
-    return direction == LANE_F ? buffers->landing_f : buffers->landing_b;
-}
-
-/* Messages of a lane into one chunk fill its landing buffers in turn. Both ends count for
- * themselves: the sender what it sent into the chunk, the receiver what it got. */
-static void number_landings(struct lowering *lowering, int32_t rank, bool senders)
-{
-    struct plan_line *line = &lowering->lowered->lines[rank];
-    int32_t *landing_f_of = lowering->f_at;
-    int32_t i;
-
-    for (i = 0; i < line->count; i++) {
-        struct action *action = &line->actions[i];
-        enum lane_direction direction = (enum lane_direction)action->direction;
-
-        if (action->kind == ACTION_SEND && senders) {
-            int32_t target = plan_target(lowering->compute, action->virtual_stage, direction);
-
-            action->landing = lowering->arrived[direction][target]++ %
-                              landing_count(lowering->lowered, target, direction);
-        } else if (action->kind == ACTION_RECV && !senders) {
-            int32_t stage = action->virtual_stage;
-            int32_t *landing_of = direction == LANE_F ? landing_f_of : lowering->landing_b_of;
-
-            action->landing = lowering->arrived[direction][stage]++ %
-                              landing_count(lowering->lowered, stage, direction);
-            landing_of[cell(lowering, action)] = action->landing;
-        } else if (action_is_compute((enum action_kind)action->kind) && !senders) {
-            action->landing = action->kind == ACTION_F
-                                  ? landing_f_of[cell(lowering, action)]
-                                  : lowering->landing_b_of[cell(lowering, action)];
-        }
-    }
-}
-
-static void number_all_landings(struct lowering *lowering)
-{
-    size_t arrived_bytes = (size_t)plan_stages(lowering->compute) * sizeof(int32_t);
-    int senders;
-    int32_t rank;
-
-    for (senders = 0; senders < 2; senders++) {
-        memset(lowering->arrived[LANE_F], 0, arrived_bytes);
-        memset(lowering->arrived[LANE_B], 0, arrived_bytes);
-        for (rank = 0; rank < lowering->compute->shape.ranks; rank++) {
-            begin_line(lowering, rank);
-            number_landings(lowering, rank, senders == 1);
-        }
-    }
-}
-
 static enum status lower_all(struct lowering *lowering)
 {
     struct plan *lowered = lowering->lowered;
@@ -484,8 +436,7 @@ static enum status lower_all(struct lowering *lowering)
     for (rank = 0; rank < lowered->shape.ranks; rank++) {
         TRY(lower_line(lowering, rank));
     }
-    number_all_landings(lowering);
-    return STATUS_OK;
+    return landing_number(lowered);
 }
 
 enum status plan_lower(const struct plan *compute, struct plan **lowered_out)
@@ -495,16 +446,19 @@ enum status plan_lower(const struct plan *compute, struct plan **lowered_out)
     struct plan *lowered = NULL;
     enum status status;
 
+    ENSURE(compute->shape.virtual_stages >= 1, "%d chunks", compute->shape.virtual_stages);
     if (compute->lowered) {
         return status_fail(STATUS_ERR_INVALID, "lowering: the plan is lowered already");
     }
     TRY(plan_index_init(&index, compute));
     TRY_OR(no_plan, status, plan_create(&compute->shape, &lowered));
-    TRY_OR(no_lowering, status, lowering_init(&lowering, compute, &index, lowered));
-    status = lower_all(&lowering);
-    lowering_release(&lowering);
-
-no_lowering:
+    if (lowering_init(&lowering, compute, &index, lowered)) {
+        status = lower_all(&lowering);
+        lowering_release(&lowering);
+    } else {
+        status = status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %d micro-batches",
+                             compute->shape.microbatches);
+    }
     if (status < 0) {
         plan_destroy(&lowered);
     }

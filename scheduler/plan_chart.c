@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LABEL_COLUMNS     12 /* "rank 65535 |" */
+#define LABEL_COLUMNS     13 /* "rank 65535 |" and the bar behind the row */
 #define MOST_COLUMNS      4096
 #define COLUMNS_A_CHARTED 4 /* of the shortest action; wider shows nothing more */
 

@@ -20,18 +20,6 @@ enum plan_place plan_place_compute(enum lane_direction direction)
     return direction == LANE_F ? PLACE_F : PLACE_I;
 }
 
-static size_t cell(const struct plan_index *index, int32_t stage, int32_t microbatch)
-{
-    return (size_t)stage * (size_t)index->microbatches + (size_t)microbatch;
-}
-
-int32_t plan_index_at(const struct plan_index *index, enum plan_place place, int32_t stage,
-                      int32_t microbatch)
-{
-    return index->place[place] == NULL ? ACTION_NONE
-                                       : index->place[place][cell(index, stage, microbatch)];
-}
-
 /* A table filled with ACTION_NONE, which is all bits set. */
 static int32_t *none_table(size_t elems)
 {
@@ -46,7 +34,8 @@ static int32_t *none_table(size_t elems)
 static bool alloc_tables(struct plan_index *index, const struct plan *plan)
 {
     size_t stages = (size_t)index->stages;
-    size_t cells = stages * (size_t)index->microbatches;
+    size_t blocks = (stages + PLAN_INDEX_BLOCK - 1) / PLAN_INDEX_BLOCK;
+    size_t cells = blocks * PLAN_INDEX_BLOCK * (size_t)index->microbatches;
     int last = plan->lowered ? PLACES : PLACE_W + 1;
     bool whole = true;
     int i;
@@ -86,13 +75,25 @@ static int32_t find_lane(const struct plan_index *index, const struct plan *plan
     return ACTION_NONE;
 }
 
+static void number_lane(struct plan_index *index, const struct plan *plan, int32_t stage,
+                        enum lane_direction direction)
+{
+    int32_t lane;
+
+    if (plan_source(plan, stage, direction) == ACTION_NONE) {
+        return;
+    }
+    lane = find_lane(index, plan, stage, direction);
+    lane = lane == ACTION_NONE ? index->lanes++ : lane;
+    index->lane_of[direction][stage] = lane;
+    index->lane_first[lane + 1] += index->microbatches;
+}
+
 static enum status make_lanes(struct plan_index *index, const struct plan *plan)
 {
     size_t most = (size_t)index->stages * LANE_DIRECTIONS;
-    int32_t chunk;
-    int32_t rank;
     int32_t lane;
-    int direction;
+    int32_t i;
 
     index->lane_first = calloc(most + 1, sizeof(*index->lane_first));
     index->lane_received = calloc(most, sizeof(*index->lane_received));
@@ -100,20 +101,9 @@ static enum status make_lanes(struct plan_index *index, const struct plan *plan)
     if (index->lane_first == NULL || index->lane_received == NULL || index->receives == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "plan index: no memory for %zu lanes", most);
     }
-    for (direction = 0; direction < LANE_DIRECTIONS; direction++) {
-        for (rank = 0; rank < plan->shape.ranks; rank++) {
-            for (chunk = 0; chunk < plan->shape.virtual_stages; chunk++) {
-                int32_t stage = index->stage_of[rank * plan->shape.virtual_stages + chunk];
-
-                if (plan_source(plan, stage, (enum lane_direction)direction) == ACTION_NONE) {
-                    continue;
-                }
-                lane = find_lane(index, plan, stage, (enum lane_direction)direction);
-                lane = lane == ACTION_NONE ? index->lanes++ : lane;
-                index->lane_of[direction][stage] = lane;
-                index->lane_first[lane + 1] += index->microbatches;
-            }
-        }
+    for (i = 0; i < index->stages; i++) {
+        number_lane(index, plan, index->stage_of[i], LANE_F);
+        number_lane(index, plan, index->stage_of[i], LANE_B);
     }
     for (lane = 0; lane < index->lanes; lane++) {
         index->lane_first[lane + 1] += index->lane_first[lane];
@@ -177,7 +167,7 @@ static enum status check_action(const struct plan *plan, int32_t rank, int32_t i
     }
     if (action->kind == ACTION_SYNC || action->kind == ACTION_STEP) {
         if (!plan->lowered || action->virtual_stage != ACTION_NONE ||
-            action->microbatch != ACTION_NONE) {
+            action->microbatch != ACTION_NONE || action->direction != LANE_F) {
             return REFUSAL(plan, rank, i, "expected in lowered plans only, for the whole rank");
         }
         return STATUS_OK;
@@ -205,7 +195,8 @@ static enum status put(struct plan_index *index, const struct plan *plan, int32_
                        enum plan_place place)
 {
     const struct action *action = &plan->lines[rank].actions[i];
-    int32_t *at = &index->place[place][cell(index, action->virtual_stage, action->microbatch)];
+    int32_t *at =
+        &index->place[place][plan_index_cell(index, action->virtual_stage, action->microbatch)];
 
     if (*at != ACTION_NONE) {
         char other[32];
@@ -230,8 +221,8 @@ static enum status put_message(struct plan_index *index, const struct plan *plan
         int32_t n = sent[direction][target];
 
         TRY(put(index, plan, rank, i, plan_place_send(direction)));
-        index->order[direction][cell(index, target, n)] = action->microbatch;
-        index->turn[direction][cell(index, target, action->microbatch)] = n;
+        index->order[direction][plan_index_cell(index, target, n)] = action->microbatch;
+        index->turn[direction][plan_index_cell(index, target, action->microbatch)] = n;
         sent[direction][target]++;
     } else {
         int32_t lane = index->lane_of[direction][stage];
@@ -283,26 +274,32 @@ static enum status put_action(struct plan_index *index, const struct plan *plan,
     }
 }
 
+static enum status put_line(struct plan_index *index, const struct plan *plan, int32_t rank,
+                            int32_t *const sent[LANE_DIRECTIONS])
+{
+    int32_t i;
+
+    index->first[rank + 1] = index->first[rank] + plan->lines[rank].count;
+    for (i = 0; i < plan->lines[rank].count; i++) {
+        TRY(put_action(index, plan, rank, i, sent));
+    }
+    return STATUS_OK;
+}
+
 static enum status put_all(struct plan_index *index, const struct plan *plan)
 {
     int32_t *counts = calloc((size_t)index->stages * LANE_DIRECTIONS, sizeof(*counts));
     int32_t *sent[LANE_DIRECTIONS] = {counts, counts == NULL ? NULL : counts + index->stages};
     enum status status = STATUS_OK;
     int32_t rank;
-    int32_t i;
 
     if (counts == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "plan index: no memory for %d stages",
                            index->stages);
     }
-    for (rank = 0; rank < plan->shape.ranks; rank++) {
-        index->first[rank + 1] = index->first[rank] + plan->lines[rank].count;
-        for (i = 0; i < plan->lines[rank].count; i++) {
-            TRY_OR(done, status, put_action(index, plan, rank, i, sent));
-        }
+    for (rank = 0; rank < plan->shape.ranks && status == STATUS_OK; rank++) {
+        status = put_line(index, plan, rank, sent);
     }
-
-done:
     free(counts);
     return status;
 }

@@ -197,34 +197,41 @@ static enum status read_prefix(struct reader *reader, size_t end)
     return STATUS_OK;
 }
 
-static enum status read_line(struct reader *reader, size_t end)
+static enum status read_cells(struct reader *reader, size_t end)
 {
-    bool blank = true;
-    size_t first;
-
-    first = reader->at;
-    while (first < end && (reader->text[first] == ' ' || reader->text[first] == '\t' ||
-                           reader->text[first] == '\r')) {
-        first++;
-    }
-    blank = first == end;
-    reader->at = first;
-    TRY(read_prefix(reader, end));
     while (reader->at < end) {
         size_t from = reader->at;
 
         while (reader->at < end && !is_separator(reader->text[reader->at])) {
             reader->at++;
         }
-        if (reader->at > from) {
-            TRY(read_cell(reader, from, reader->at - from));
+        if (reader->at == from) {
+            reader->at++;
+            continue;
         }
-        reader->at++;
+        TRY(read_cell(reader, from, reader->at - from));
     }
-    reader->ranks += blank ? 0 : 1;
-    if (reader->ranks > MOST_RANKS) {
+    return STATUS_OK;
+}
+
+/* A line of blanks is no rank; a line of empty cells is an idle one. */
+static enum status read_line(struct reader *reader, size_t end)
+{
+    size_t first = reader->at;
+
+    while (first < end && reader->text[first] != ',' && is_separator(reader->text[first])) {
+        first++;
+    }
+    if (first == end) {
+        return STATUS_OK;
+    }
+    if (reader->ranks == MOST_RANKS) {
         return complain(reader, first, end - first, "is one rank too many");
     }
+    reader->at = first;
+    TRY(read_prefix(reader, end));
+    TRY(read_cells(reader, end));
+    reader->ranks++;
     return STATUS_OK;
 }
 
@@ -261,7 +268,7 @@ static enum status find_shape(const struct reader *reader, const struct plan_sha
     int64_t stages = (int64_t)reader->last_stage + 1;
     int64_t microbatches = (int64_t)reader->last_microbatch + 1;
 
-    if (reader->cell_count == 0 || stages % reader->ranks != 0) {
+    if (reader->cell_count == 0 || reader->ranks == 0 || stages % reader->ranks != 0) {
         return status_fail(STATUS_ERR_REFUSED,
                            "plan %s: %lld virtual stages on %d ranks, expected the same number, at "
                            "least 1, on each",

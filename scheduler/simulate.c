@@ -24,7 +24,7 @@ static double duration(const struct plan_costs *costs, const struct action *acti
         return costs->W[action->virtual_stage];
     case ACTION_B:
         return costs->I[action->virtual_stage] + costs->W[action->virtual_stage];
-    case ACTION_SEND:
+    case ACTION_RECV:
         return costs->message;
     default:
         return 0.0;
@@ -55,21 +55,18 @@ static enum status simulation_init(struct simulation *simulation, const struct p
 {
     size_t ranks = (size_t)plan->shape.ranks;
     size_t nodes = (size_t)index->first[ranks];
-    double *times;
     size_t rank;
 
     memset(simulation, 0, sizeof(*simulation));
-    simulation->ranks = plan->shape.ranks;
+    simulation->times = malloc((2 * nodes + 1) * sizeof(*simulation->times));
     simulation->begin = calloc(2 * ranks, sizeof(*simulation->begin));
-    times = malloc((2 * nodes + 1) * sizeof(*times));
-    if (simulation->begin == NULL || times == NULL) {
-        free(times);
+    if (simulation->times == NULL || simulation->begin == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "simulation: no memory for %zu actions", nodes);
     }
     simulation->end = simulation->begin + ranks;
     for (rank = 0; rank < ranks; rank++) {
-        simulation->begin[rank] = times + index->first[rank];
-        simulation->end[rank] = times + nodes + index->first[rank];
+        simulation->begin[rank] = simulation->times + index->first[rank];
+        simulation->end[rank] = simulation->times + nodes + index->first[rank];
     }
     return STATUS_OK;
 }
@@ -125,7 +122,7 @@ static enum status simulate_indexed(const struct plan *plan, const struct plan_i
 enum status plan_simulate(const struct plan *lowered, const struct plan_costs *costs,
                           struct simulation *simulation_out)
 {
-    struct simulation simulation = {.ranks = 0};
+    struct simulation simulation = {.times = NULL};
     struct plan_index index;
     enum status status;
 
@@ -148,10 +145,8 @@ done:
 
 void simulation_release(struct simulation *simulation)
 {
-    /* begin and end are two halves of one table over one block of times. */
-    if (simulation->begin != NULL) {
-        free(simulation->begin[0]);
-    }
+    /* begin and end are two halves of one table. */
+    free(simulation->times);
     free(simulation->begin);
     memset(simulation, 0, sizeof(*simulation));
 }

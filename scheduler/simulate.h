@@ -2,9 +2,10 @@
  * simulate -- when each action of a lowered plan begins and ends, for given costs.
  *
  * Longest path through the dependency graph: an action starts when the actions it depends on have
- * ended and the compute lane of its rank is free; a message is there `message` after its SEND
- * starts, SENDs and RECVs cost no compute time. Landing and out buffers bind as they do when the
- * plan runs, unless `unbounded`.
+ * ended and the compute lane of its rank is free. A message is there `message` after its SEND,
+ * which takes no time and frees the out buffer: the cost is a latency, in which the next message
+ * may already be on its way. It is the span of the RECV. Neither costs compute time. Landing and
+ * out buffers bind as they do when the plan runs, unless `unbounded`.
  */
 #ifndef SCHEDULER_SIMULATE_H
 #define SCHEDULER_SIMULATE_H
@@ -35,7 +36,7 @@ struct simulation {
     double span_bubble; /* max over ranks (last end - first start) - ideal */
     double **begin;     /* owns; [rank][index in the line] */
     double **end;
-    int32_t ranks; /* private */
+    double *times; /* owns; private to simulate.c */
 };
 
 /* STATUS_ERR_REFUSED where the plan deadlocks (it was not validated then). */

@@ -133,6 +133,7 @@ static void draw_style(FILE *file)
                 ".grid{stroke:#e4e7eb;stroke-width:1}.row{fill:#f8f9fb}\n"
                 ".cut{stroke:#9aa5b1;stroke-width:1;stroke-dasharray:3 3}\n"
                 ".message{stroke:#52606d;stroke-width:0.9;fill:none;opacity:0.6}\n"
+                ".faint .message{opacity:0.3;stroke-width:0.6;marker-end:none}\n"
                 ".end{fill:#52606d}.right{text-anchor:end}.middle{text-anchor:middle}\n",
                 file);
 #define X(kind, colour, label) (void)fprintf(file, "." #kind "{fill:" colour "}");
@@ -339,6 +340,20 @@ static void draw_message(const struct timeline *timeline, const struct trace_mes
                   x_of(timeline, message->recv->end_ns), to_y);
 }
 
+/* Arrows that stand closer than a few pixels would hide the picture: they are faint then, and
+ * without heads. */
+static void draw_messages(const struct timeline *timeline)
+{
+    double gaps = timeline->rows > 1 ? timeline->rows - 1.0 : 1.0;
+    double spacing = (WIDTH - LEFT - RIGHT) * gaps / ((double)timeline->message_count + 1.0);
+
+    (void)fprintf(timeline->file, "<g%s>\n", spacing < 9.0 ? " class=\"faint\"" : "");
+    for (size_t index = 0; index < timeline->message_count; index++) {
+        draw_message(timeline, &timeline->messages[index]);
+    }
+    (void)fputs("</g>\n", timeline->file);
+}
+
 /* A dashed line and a label where each step begins: the first compute span of any drawn rank. */
 static void draw_steps(const struct timeline *timeline)
 {
@@ -394,9 +409,7 @@ static enum status draw(const struct timeline *timeline, const char *title)
         }
     }
     draw_steps(timeline);
-    for (size_t index = 0; index < timeline->message_count; index++) {
-        draw_message(timeline, &timeline->messages[index]);
-    }
+    draw_messages(timeline);
     (void)fputs("</svg>\n", timeline->file);
     return ferror(timeline->file) ? STATUS_ERR_IO : STATUS_OK;
 }

@@ -30,12 +30,15 @@ typedef enum status (*cell_check_fn)(const struct cell *cell);
 static enum status for_each_cell(const struct plan *plan, const struct plan_index *index,
                                  cell_check_fn check)
 {
-    struct cell cell = {.plan = plan, .index = index};
+    struct cell cell = {.plan = plan, .index = index, .rank = plan->rank_of[0]};
 
-    for (cell.stage = 0; cell.stage < index->stages; cell.stage++) {
-        cell.rank = plan->rank_of[cell.stage];
-        for (cell.microbatch = 0; cell.microbatch < index->microbatches; cell.microbatch++) {
-            TRY(check(&cell));
+    while (cell.stage < index->stages) {
+        TRY(check(&cell));
+        cell.microbatch++;
+        if (cell.microbatch == index->microbatches) {
+            cell.microbatch = 0;
+            cell.stage++;
+            cell.rank = cell.stage < index->stages ? plan->rank_of[cell.stage] : 0;
         }
     }
     return STATUS_OK;
@@ -52,38 +55,33 @@ static enum status require(const struct cell *cell, enum plan_place place, bool 
                            cell->rank, name, cell->microbatch, cell->stage);
     }
     if (!expected && index != ACTION_NONE) {
-        return REFUSAL(cell->plan, cell->rank, index, "has no place in a forward-only plan");
+        return REFUSAL(cell->plan, cell->rank, index, "has no place in this plan");
     }
     return STATUS_OK;
 }
 
+/* The messages of one direction out of the cell and into it. */
+static enum status check_messages(const struct cell *cell, enum lane_direction direction)
+{
+    bool used = direction == LANE_F || plan_trains(cell->plan);
+    bool sends = used && plan_target(cell->plan, cell->stage, direction) != ACTION_NONE;
+    bool receives = used && plan_source(cell->plan, cell->stage, direction) != ACTION_NONE;
+
+    TRY(require(cell, plan_place_send(direction), sends,
+                direction == LANE_F ? "SEND_F" : "SEND_B"));
+    return require(cell, plan_place_receive(direction), receives,
+                   direction == LANE_F ? "RECV_F" : "RECV_B");
+}
+
 static enum status check_complete(const struct cell *cell)
 {
-    static const char *const sends[LANE_DIRECTIONS] = {"SEND_F", "SEND_B"};
-    static const char *const receives[LANE_DIRECTIONS] = {"RECV_F", "RECV_B"};
-    const struct plan *plan = cell->plan;
-    bool trains = plan_trains(plan);
-    int i;
+    bool trains = plan_trains(cell->plan);
 
     TRY(require(cell, PLACE_F, true, "F"));
     TRY(require(cell, PLACE_I, trains, "B or I"));
     TRY(require(cell, PLACE_W, trains, "B or W"));
-    for (i = 0; i < LANE_DIRECTIONS; i++) {
-        enum lane_direction direction = (enum lane_direction)i;
-
-        if (direction == LANE_B && !trains) {
-            TRY(require(cell, PLACE_SEND_B, false, ""));
-            TRY(require(cell, PLACE_RECV_B, false, ""));
-            continue;
-        }
-        if (plan_target(plan, cell->stage, direction) != ACTION_NONE) {
-            TRY(require(cell, plan_place_send(direction), true, sends[i]));
-        }
-        if (plan_source(plan, cell->stage, direction) != ACTION_NONE) {
-            TRY(require(cell, plan_place_receive(direction), true, receives[i]));
-        }
-    }
-    return STATUS_OK;
+    TRY(check_messages(cell, LANE_F));
+    return check_messages(cell, LANE_B);
 }
 
 /* `later` must stand behind `earlier` in the line and name it among its dependencies. */
@@ -96,18 +94,15 @@ static enum status check_after(const struct cell *cell, int32_t earlier, int32_t
     if (earlier == ACTION_NONE || later == ACTION_NONE || earlier == later) {
         return STATUS_OK;
     }
-    (void)action_print(&actions[earlier], text, sizeof(text));
-    if (earlier > later) {
-        return REFUSAL(cell->plan, cell->rank, later, "stands before action %d (%s) that it needs",
-                       earlier, text);
-    }
-    for (i = 0; i < ACTION_DEPENDS; i++) {
+    for (i = 0; i < ACTION_DEPENDS && earlier < later; i++) {
         if (actions[later].depends[i] == earlier) {
             return STATUS_OK;
         }
     }
-    return REFUSAL(cell->plan, cell->rank, later,
-                   "does not name action %d (%s) among its dependencies", earlier, text);
+    (void)action_print(&actions[earlier], text, sizeof(text));
+    return REFUSAL(cell->plan, cell->rank, later, "%s action %d (%s)%s",
+                   earlier > later ? "stands before" : "does not name", earlier, text,
+                   earlier > later ? " that it needs" : " among its dependencies");
 }
 
 /* The message into the cell, its consumer, what that makes, and the message out of it. */
@@ -221,20 +216,18 @@ static enum status check_lane_action(const struct plan *plan, const struct plan_
     return STATUS_OK;
 }
 
-static enum status check_lane_actions(const struct plan *plan, const struct plan_index *index,
-                                      struct lane_counts *counts)
+static enum status check_line_lanes(const struct plan *plan, const struct plan_index *index,
+                                    struct lane_counts *counts, int32_t rank)
 {
-    int32_t rank;
     int32_t i;
 
-    for (rank = 0; rank < plan->shape.ranks; rank++) {
-        for (i = 0; i < plan->lines[rank].count; i++) {
-            uint8_t kind = plan->lines[rank].actions[i].kind;
+    for (i = 0; i < plan->lines[rank].count; i++) {
+        uint8_t kind = plan->lines[rank].actions[i].kind;
 
-            if (kind == ACTION_SEND || kind == ACTION_RECV) {
-                TRY(check_lane_action(plan, index, counts, rank, i));
-            }
+        if (kind != ACTION_SEND && kind != ACTION_RECV) {
+            continue;
         }
+        TRY(check_lane_action(plan, index, counts, rank, i));
     }
     return STATUS_OK;
 }
@@ -243,7 +236,8 @@ static enum status check_lanes(const struct plan *plan, const struct plan_index 
 {
     size_t lanes = (size_t)index->lanes + 1;
     struct lane_counts counts = {.sent = calloc(3 * lanes, sizeof(int32_t))};
-    enum status status;
+    enum status status = STATUS_OK;
+    int32_t rank;
 
     if (counts.sent == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "validation: no memory for %zu lanes", lanes);
@@ -251,7 +245,9 @@ static enum status check_lanes(const struct plan *plan, const struct plan_index 
     counts.received = counts.sent + lanes;
     counts.last_send = counts.received + lanes;
     memset(counts.last_send, 0xff, lanes * sizeof(int32_t));
-    status = check_lane_actions(plan, index, &counts);
+    for (rank = 0; rank < plan->shape.ranks && status == STATUS_OK; rank++) {
+        status = check_line_lanes(plan, index, &counts, rank);
+    }
     free(counts.sent);
     if (status < 0) {
         return status;

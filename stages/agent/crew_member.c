@@ -30,10 +30,9 @@ static enum status open_log(struct crew_member *member, const struct crew_config
     struct tm local;
 
     (void)snprintf(path, sizeof(path), "%s/rank-%d.log", config->log_dir, member->rank);
-    member->file = open(path,
-                        O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
-                            (config->truncate_logs ? O_TRUNC : 0),
-                        0666);
+    member->file = open(
+        path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (config->truncate_logs ? O_TRUNC : 0),
+        0666);
     if (member->file < 0) {
         return status_fail(STATUS_ERR_IO, "cannot open the log %s: %s", path, strerror(errno));
     }
@@ -78,12 +77,12 @@ static enum status start_process(struct crew_member *member, const struct crew_c
 
 /* Stdout of rank 0 is the job's result and stays as it is; every other line says whose it is. */
 static void open_streams(struct crew_member *member, const struct crew_config *config,
-                                struct sink *out, struct sink *err)
+                         struct sink *out, struct sink *err)
 {
     char prefix[LOG_PUMP_PREFIX_BYTES] = "";
     struct log_pump_config stream = {.in = member->process.err,
                                      .file = member->file,
-                                     .console = err,
+                                     .sink = err,
                                      .prefix = prefix,
                                      .tail = &member->tail};
 
@@ -97,7 +96,7 @@ static void open_streams(struct crew_member *member, const struct crew_config *c
     stream.in = member->process.out;
     stream.tail = NULL;
     if (member->rank == 0) {
-        stream.console = out;
+        stream.sink = out;
         stream.prefix = "";
     }
     log_pump_open(&stream, &member->out);

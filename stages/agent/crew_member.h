@@ -11,11 +11,11 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "stages/agent/sink.h"
 #include "stages/agent/crew.h"
 #include "stages/agent/log_pump.h"
 #include "stages/agent/log_tail.h"
 #include "stages/agent/process.h"
+#include "stages/agent/sink.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,7 +38,7 @@ struct crew_member {
 /* Makes a zeroed member one that has not been started. */
 void crew_member_init(struct crew_member *member, int32_t rank);
 
-/* Opens the log and starts the process. The consoles are borrowed until crew_member_release().
+/* Opens the log and starts the process. The sinks are borrowed until crew_member_release().
  * On failure the member is as after init. */
 enum status crew_member_start(struct crew_member *member, const struct crew_config *config,
                               struct sink *out, struct sink *err);

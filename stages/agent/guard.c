@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-
 struct watch {
     pid_t groups[GUARD_GROUPS_MOST]; /* 0: free */
 };

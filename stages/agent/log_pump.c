@@ -19,7 +19,7 @@ void log_pump_open(const struct log_pump_config *config, struct log_pump *pump_o
 {
     pump_out->in = config->in;
     pump_out->file = config->file;
-    pump_out->console = config->console;
+    pump_out->sink = config->sink;
     pump_out->tail = config->tail;
     pump_out->first_error_ns = INT64_MAX;
     pump_out->used = 0;
@@ -66,7 +66,7 @@ static void move_line(struct log_pump *pump, const char *line, size_t bytes)
     }
     write_file(pump, line, bytes);
     write_file(pump, "\n", 1);
-    sink_write(pump->console, named ? "" : pump->prefix, line, bytes);
+    sink_write(pump->sink, named ? "" : pump->prefix, line, bytes);
 }
 
 static void move_lines(struct log_pump *pump)

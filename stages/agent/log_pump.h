@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "stages/agent/sink.h"
 #include "stages/agent/log_tail.h"
+#include "stages/agent/sink.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,11 +25,11 @@ extern "C" {
 #define LOG_PUMP_PREFIX_BYTES 32
 
 struct log_pump_config {
-    int in;                  /* does not block; the pump owns it */
-    int file;                /* borrows: opened for appending; -1: none */
-    struct sink *sink; /* borrows */
-    const char *prefix;      /* copied; "" for none */
-    struct log_tail *tail;   /* borrows; NULL: none */
+    int in;                /* does not block; the pump owns it */
+    int file;              /* borrows: opened for appending; -1: none */
+    struct sink *sink;     /* borrows */
+    const char *prefix;    /* copied; "" for none */
+    struct log_tail *tail; /* borrows; NULL: none */
 };
 
 struct log_pump {

@@ -164,8 +164,7 @@ enum status process_start(const struct process_config *config, struct process *p
         (void)kill(child, SIGKILL);
         (void)waitpid(child, NULL, 0);
         close_pipes(&pipes);
-        return status_fail(STATUS_ERR_IO, "cannot start %s: %s", config->program,
-                           strerror(cause));
+        return status_fail(STATUS_ERR_IO, "cannot start %s: %s", config->program, strerror(cause));
     }
     *process_out = (struct process){.pid = child, .out = pipes.out.from, .err = pipes.err.from};
     return STATUS_OK;

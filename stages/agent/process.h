@@ -28,8 +28,8 @@ struct process_variable {
 
 /* All pointers borrow during process_start(). */
 struct process_config {
-    const char *program;     /* a path, not searched for */
-    char *const *arguments;  /* argv, ends with NULL */
+    const char *program;                      /* a path, not searched for */
+    char *const *arguments;                   /* argv, ends with NULL */
     const struct process_variable *variables; /* added to our environment */
     size_t variable_count;
     bool shares_stdout; /* writes to our stdout itself; else to a pipe */

@@ -60,9 +60,8 @@ static bool write_line(struct sink *sink, const char *prefix, const char *line, 
         whole[(size_t)used + bytes] = '\n';
         return write_bytes(sink, whole, (size_t)used + bytes + 1);
     }
-    return write_bytes(sink, lead, strlen(lead)) &&
-           write_bytes(sink, prefix, strlen(prefix)) && write_bytes(sink, line, bytes) &&
-           write_bytes(sink, "\n", 1);
+    return write_bytes(sink, lead, strlen(lead)) && write_bytes(sink, prefix, strlen(prefix)) &&
+           write_bytes(sink, line, bytes) && write_bytes(sink, "\n", 1);
 }
 
 void sink_write(struct sink *sink, const char *prefix, const char *line, size_t bytes)

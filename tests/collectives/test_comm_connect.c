@@ -111,16 +111,21 @@ static void no_file_is_left_once_the_ranks_have_met(void **state)
     rig_release(&rig);
 }
 
+static enum status lanes_with(struct rig_rank *self, int32_t peer)
+{
+    TRY(rig_lane(self, 0, peer, 0, true, 1, BYTES));
+    return rig_lane(self, 1, peer, 0, false, 1, BYTES);
+}
+
 /* Every rank has a lane with every other, so each both listens and connects. */
 static void open_all_to_all(struct rig_rank *self)
 {
-    RIG_EXPECT(self, rig_open(self) == STATUS_OK);
-    for (int32_t peer = 0; peer < self->rig->world; peer++) {
-        if (peer != self->rank) {
-            RIG_EXPECT(self, rig_lane(self, 0, peer, 0, true, 1, BYTES) == STATUS_OK);
-            RIG_EXPECT(self, rig_lane(self, 1, peer, 0, false, 1, BYTES) == STATUS_OK);
-        }
+    enum status status = rig_open(self);
+
+    for (int32_t peer = 0; peer < self->rig->world && status >= 0; peer++) {
+        status = peer != self->rank ? lanes_with(self, peer) : STATUS_OK;
     }
+    RIG_EXPECT(self, status == STATUS_OK);
     RIG_EXPECT(self, rig_connect(self) == STATUS_OK);
 }
 

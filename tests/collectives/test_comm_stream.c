@@ -7,180 +7,223 @@
 
 #include <cmocka.h>
 
+#include "base/status.h"
 #include "comm_rig.h"
 
 #define BYTES 256
 
 enum {
-    F_OUT, /* lane F from this rank to the other */
-    F_IN,
-    B_OUT,
-    B_IN
+    F_IN, /* lane F from the previous rank, or from the other one */
+    F_OUT,
+    B_IN,
+    B_OUT
 };
 
-/* Both ranks have all four lanes with the other. */
+/* The numbers under which a rank's messages are written and read. */
+static uint32_t stream_of(int32_t rank, int lane)
+{
+    return 2 * (uint32_t)rank + (lane == B_IN || lane == B_OUT ? 1 : 0);
+}
+
+/* Waits for the lane's out buffer, fills it, and sends it as message k. */
+static enum status send_message(struct rig_rank *self, int lane, int32_t landings, uint32_t k,
+                                uint64_t *out)
+{
+    struct comm_rig *rig = self->rig;
+
+    TRY(comm_wait_sent(self->lanes[lane], &rig->cancel, rig->deadline_ns));
+    rig_write(out, BYTES, stream_of(self->rank, lane), k);
+    return comm_post_send(self->lanes[lane], (int32_t)k % landings, k, out, BYTES);
+}
+
+static enum status check_message(struct rig_rank *self, int lane, int32_t from, int32_t landing,
+                                 uint32_t k)
+{
+    const void *data = comm_landing(self->lanes[lane], landing);
+
+    if (!rig_reads(data, BYTES, stream_of(from, lane), k)) {
+        return status_fail(STATUS_ERR_FORMAT, "lane %d: message %u of rank %d is not what was sent",
+                           lane, k, from);
+    }
+    return STATUS_OK;
+}
+
+/* Waits for message k and checks what is in it; it stays where it is. */
+static enum status receive_message(struct rig_rank *self, int lane, int32_t from, int32_t landings,
+                                   uint32_t k)
+{
+    struct comm_rig *rig = self->rig;
+    int32_t landing = (int32_t)k % landings;
+
+    TRY(comm_wait_arrival(self->lanes[lane], landing, k, &rig->cancel, rig->deadline_ns));
+    return check_message(self, lane, from, landing, k);
+}
+
+/* Ends what is pending; frees the other ranks where this one has failed. */
+static void finish(struct rig_rank *self, enum status status)
+{
+    const int lanes[] = {F_OUT, B_OUT};
+    struct comm_rig *rig = self->rig;
+
+    for (int i = 0; i < 2; i++) {
+        struct lane *lane = self->lanes[lanes[i]];
+
+        if (lane != NULL && status >= 0) {
+            status = comm_wait_sent(lane, &rig->cancel, rig->deadline_ns);
+        }
+    }
+    if (status < 0) {
+        cancel_request(&rig->cancel);
+    }
+    RIG_EXPECT(self, status >= 0);
+}
+
+static void run_on_two_kinds_of_hosts(int32_t world, rig_fn connect, rig_fn work)
+{
+    for (int crowded = 0; crowded < 2; crowded++) {
+        struct comm_rig rig;
+
+        rig_init(&rig, world, crowded == 1);
+        rig_run(&rig, connect);
+        rig_assert_no_notes(&rig);
+        rig_run(&rig, work);
+        rig_assert_no_notes(&rig);
+        rig_release(&rig);
+    }
+}
+
+/* ---- Two ranks, four lanes. ---- */
+
+#define PAIR_MESSAGES 20000
+
+/* F and B have different depths, so that the lanes drift against each other. */
+static const int32_t pair_landings[] = {2, 2, 3, 3};
+
 static void connect_pair(struct rig_rank *self)
 {
     int32_t other = 1 - self->rank;
 
     RIG_EXPECT(self, rig_open(self) == STATUS_OK);
-    RIG_EXPECT(self, rig_lane(self, F_OUT, other, 0, true, 2, BYTES) == STATUS_OK);
     RIG_EXPECT(self, rig_lane(self, F_IN, other, 0, false, 2, BYTES) == STATUS_OK);
-    RIG_EXPECT(self, rig_lane(self, B_OUT, other, 1, true, 3, BYTES) == STATUS_OK);
+    RIG_EXPECT(self, rig_lane(self, F_OUT, other, 0, true, 2, BYTES) == STATUS_OK);
     RIG_EXPECT(self, rig_lane(self, B_IN, other, 1, false, 3, BYTES) == STATUS_OK);
+    RIG_EXPECT(self, rig_lane(self, B_OUT, other, 1, true, 3, BYTES) == STATUS_OK);
     RIG_EXPECT(self, rig_connect(self) == STATUS_OK);
 }
 
-#define BOTH_WAYS_MESSAGES 20000
+static enum status talk_once(struct rig_rank *self, uint32_t k, uint64_t out[2][BYTES / 8])
+{
+    int32_t other = 1 - self->rank;
 
-/* Sends on F and B and receives on F and B, all four interleaved, 1-deep out buffers. */
+    TRY(send_message(self, F_OUT, pair_landings[F_OUT], k, out[0]));
+    TRY(send_message(self, B_OUT, pair_landings[B_OUT], k, out[1]));
+    TRY(receive_message(self, F_IN, other, pair_landings[F_IN], k));
+    TRY(receive_message(self, B_IN, other, pair_landings[B_IN], k));
+    comm_credit(self->lanes[F_IN], (int32_t)k % pair_landings[F_IN]);
+    comm_credit(self->lanes[B_IN], (int32_t)k % pair_landings[B_IN]);
+    return STATUS_OK;
+}
+
 static void talk_both_ways(struct rig_rank *self)
 {
-    const struct cancel *cancel = &self->rig->cancel;
-    int64_t deadline_ns = self->rig->deadline_ns;
     uint64_t out[2][BYTES / 8];
+    enum status status = STATUS_OK;
 
-    for (uint32_t k = 0; k < BOTH_WAYS_MESSAGES; k++) {
-        for (uint32_t direction = 0; direction < 2; direction++) {
-            struct lane *lane = self->lanes[direction == 0 ? F_OUT : B_OUT];
-            int32_t landing = (int32_t)(k % (2 + direction));
-            uint32_t number = 2 * (uint32_t)self->rank + direction;
-
-            RIG_EXPECT(self, comm_wait_sent(lane, cancel, deadline_ns) == STATUS_OK);
-            rig_write(out[direction], BYTES, number, k);
-            RIG_EXPECT(self, comm_post_send(lane, landing, k, out[direction], BYTES) == STATUS_OK);
-        }
-        for (uint32_t direction = 0; direction < 2; direction++) {
-            struct lane *lane = self->lanes[direction == 0 ? F_IN : B_IN];
-            int32_t landing = (int32_t)(k % (2 + direction));
-            uint32_t number = 2 * (uint32_t)(1 - self->rank) + direction;
-
-            RIG_EXPECT(self, comm_wait_arrival(lane, landing, k, cancel, deadline_ns) == STATUS_OK);
-            RIG_EXPECT(self, rig_reads(comm_landing(lane, landing), BYTES, number, k));
-            comm_credit(lane, landing);
-        }
+    for (uint32_t k = 0; k < PAIR_MESSAGES && status >= 0; k++) {
+        status = talk_once(self, k, out);
     }
-    RIG_EXPECT(self, comm_wait_sent(self->lanes[F_OUT], cancel, deadline_ns) == STATUS_OK);
-    RIG_EXPECT(self, comm_wait_sent(self->lanes[B_OUT], cancel, deadline_ns) == STATUS_OK);
+    finish(self, status);
 }
 
 static void two_lanes_both_ways_at_once_lose_and_swap_nothing(void **state)
 {
     (void)state;
-    for (int crowded = 0; crowded < 2; crowded++) {
-        struct comm_rig rig;
-
-        rig_init(&rig, 2, crowded == 1);
-        rig_run(&rig, connect_pair);
-        rig_assert_no_notes(&rig);
-        rig_run(&rig, talk_both_ways);
-        rig_assert_no_notes(&rig);
-        rig_release(&rig);
-    }
+    run_on_two_kinds_of_hosts(2, connect_pair, talk_both_ways);
 }
+
+/* ---- Four ranks in a chain. ---- */
 
 #define CHAIN_RANKS    4
 #define CHAIN_LANDINGS 3
 #define CHAIN_MESSAGES 17000 /* on each of 6 lanes: 102,000 */
 
-enum {
-    CHAIN_F_IN,
-    CHAIN_F_OUT,
-    CHAIN_B_IN,
-    CHAIN_B_OUT
+struct chain_rank {
+    uint64_t seed;
+    uint64_t out[2][BYTES / 8]; /* F, B */
 };
+
+static enum status chain_lanes(struct rig_rank *self, int32_t peer, int in, int out)
+{
+    int32_t direction_in = in == F_IN ? 0 : 1;
+
+    if (peer < 0 || peer >= self->rig->world) {
+        return STATUS_OK;
+    }
+    TRY(rig_lane(self, in, peer, direction_in, false, CHAIN_LANDINGS, BYTES));
+    return rig_lane(self, out, peer, 1 - direction_in, true, CHAIN_LANDINGS, BYTES);
+}
 
 static void connect_chain(struct rig_rank *self)
 {
-    int32_t previous = self->rank - 1;
-    int32_t next = self->rank + 1;
-
     RIG_EXPECT(self, rig_open(self) == STATUS_OK);
-    if (previous >= 0) {
-        RIG_EXPECT(self, rig_lane(self, CHAIN_F_IN, previous, 0, false, CHAIN_LANDINGS, BYTES) ==
-                             STATUS_OK);
-        RIG_EXPECT(self, rig_lane(self, CHAIN_B_OUT, previous, 1, true, CHAIN_LANDINGS, BYTES) ==
-                             STATUS_OK);
-    }
-    if (next < self->rig->world) {
-        RIG_EXPECT(self,
-                   rig_lane(self, CHAIN_F_OUT, next, 0, true, CHAIN_LANDINGS, BYTES) == STATUS_OK);
-        RIG_EXPECT(self,
-                   rig_lane(self, CHAIN_B_IN, next, 1, false, CHAIN_LANDINGS, BYTES) == STATUS_OK);
-    }
+    RIG_EXPECT(self, chain_lanes(self, self->rank - 1, F_IN, B_OUT) == STATUS_OK);
+    RIG_EXPECT(self, chain_lanes(self, self->rank + 1, B_IN, F_OUT) == STATUS_OK);
     RIG_EXPECT(self, rig_connect(self) == STATUS_OK);
 }
 
-/* Takes message k of the lane that comes in, keeps it for a while, passes it on as its own. */
-static void pass_on(struct rig_rank *self, int in, int out, uint32_t k, uint64_t *seed)
+/* Most messages go on at once, some are kept while others run. */
+static void delay(uint64_t *seed)
 {
-    static _Thread_local uint64_t buffers[4][BYTES / 8];
-    const struct cancel *cancel = &self->rig->cancel;
-    int64_t deadline_ns = self->rig->deadline_ns;
-    int32_t landing = (int32_t)(k % CHAIN_LANDINGS);
-    uint32_t direction = in == CHAIN_F_IN ? 0 : 1;
-    uint32_t own = 2 * (uint32_t)self->rank + direction;
-    uint32_t from = direction == 0 ? own - 2 : own + 2;
-    struct lane *lane_in = self->lanes[in];
-    struct lane *lane_out = self->lanes[out];
+    uint32_t yields = rig_random(seed) % 16 == 0 ? rig_random(seed) % 8 : 0;
 
-    if (lane_in != NULL) {
-        RIG_EXPECT(self, comm_wait_arrival(lane_in, landing, k, cancel, deadline_ns) == STATUS_OK);
-        RIG_EXPECT(self, rig_reads(comm_landing(lane_in, landing), BYTES, from, k));
-    }
-    for (uint32_t yields = rig_random(seed) % 4; rig_random(seed) % 16 == 0 && yields > 0;
-         yields--) {
+    for (; yields > 0; yields--) {
         (void)sched_yield();
     }
-    if (lane_out != NULL) {
-        RIG_EXPECT(self, comm_wait_sent(lane_out, cancel, deadline_ns) == STATUS_OK);
-        rig_write(buffers[out], BYTES, own, k);
-        RIG_EXPECT(self, comm_post_send(lane_out, landing, k, buffers[out], BYTES) == STATUS_OK);
+}
+
+/* Takes message k of the lane that comes in, keeps it for a while, and sends one of its own. */
+static enum status pass_on(struct rig_rank *self, struct chain_rank *chain, int in, int out,
+                           uint32_t k)
+{
+    int32_t landing = (int32_t)k % CHAIN_LANDINGS;
+    int32_t from = in == F_IN ? self->rank - 1 : self->rank + 1;
+
+    if (self->lanes[in] != NULL) {
+        TRY(receive_message(self, in, from, CHAIN_LANDINGS, k));
     }
-    if (lane_in != NULL) {
-        RIG_EXPECT(self, rig_reads(comm_landing(lane_in, landing), BYTES, from, k));
-        comm_credit(lane_in, landing);
+    delay(&chain->seed);
+    if (self->lanes[out] != NULL) {
+        TRY(send_message(self, out, CHAIN_LANDINGS, k, chain->out[out == F_OUT ? 0 : 1]));
     }
+    if (self->lanes[in] != NULL) {
+        TRY(check_message(self, in, from, landing, k));
+        comm_credit(self->lanes[in], landing);
+    }
+    return STATUS_OK;
 }
 
 /* The order of 1F1B: the last rank turns around at once, those before it run ahead. */
 static void run_chain(struct rig_rank *self)
 {
-    uint64_t seed = 77 + (uint64_t)self->rank;
+    struct chain_rank chain = {.seed = 77 + (uint64_t)self->rank};
     uint32_t ahead = (uint32_t)(self->rig->world - 1 - self->rank);
+    enum status status = STATUS_OK;
 
-    for (uint32_t k = 0; k < CHAIN_MESSAGES + ahead && self->noted[0] == '\0'; k++) {
+    for (uint32_t k = 0; k < CHAIN_MESSAGES + ahead && status >= 0; k++) {
         if (k < CHAIN_MESSAGES) {
-            pass_on(self, CHAIN_F_IN, CHAIN_F_OUT, k, &seed);
+            status = pass_on(self, &chain, F_IN, F_OUT, k);
         }
-        if (k >= ahead) {
-            pass_on(self, CHAIN_B_IN, CHAIN_B_OUT, k - ahead, &seed);
-        }
-    }
-    for (int lane = CHAIN_F_OUT; lane <= CHAIN_B_OUT; lane += CHAIN_B_OUT - CHAIN_F_OUT) {
-        if (self->lanes[lane] != NULL && self->noted[0] == '\0') {
-            RIG_EXPECT(self, comm_wait_sent(self->lanes[lane], &self->rig->cancel,
-                                            self->rig->deadline_ns) == STATUS_OK);
+        if (k >= ahead && status >= 0) {
+            status = pass_on(self, &chain, B_IN, B_OUT, k - ahead);
         }
     }
-    if (self->noted[0] != '\0') {
-        cancel_request(&self->rig->cancel);
-    }
+    finish(self, status);
 }
 
 static void a_chain_of_four_ranks_with_delays_passes_every_message_on(void **state)
 {
     (void)state;
-    for (int crowded = 0; crowded < 2; crowded++) {
-        struct comm_rig rig;
-
-        rig_init(&rig, CHAIN_RANKS, crowded == 1);
-        rig_run(&rig, connect_chain);
-        rig_assert_no_notes(&rig);
-        rig_run(&rig, run_chain);
-        rig_assert_no_notes(&rig);
-        rig_release(&rig);
-    }
+    run_on_two_kinds_of_hosts(CHAIN_RANKS, connect_chain, run_chain);
 }
 
 int main(void)

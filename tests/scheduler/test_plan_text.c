@@ -275,7 +275,7 @@ static void hostile_text_is_refused_or_answered_for(void **state)
         struct plan *lowered = NULL;
         size_t bytes;
 
-        memcpy(mutant, text, text_bytes);
+        memcpy(mutant, text, text_bytes + 1);
         bytes = mutate(mutant, text_bytes, &seed);
         if (plan_text_parse("mutant", mutant, bytes, &shape, &read) == STATUS_OK &&
             plan_lower(read, &lowered) == STATUS_OK && plan_validate(lowered) == STATUS_OK) {

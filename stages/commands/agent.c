@@ -1,0 +1,188 @@
+/* agent -- `weir agent [options] train CONFIG …`: starts the stage processes of a job here. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "scheduler/generate.h"
+#include "scheduler/lower.h"
+#include "scheduler/validate.h"
+#include "stages/agent/crew.h"
+#include "stages/agent/options.h"
+#include "stages/commands/command.h"
+#include "stages/config.h"
+#include "stages/exit_code.h"
+#include "stages/run_directory.h"
+
+/* From TERM to KILL. */
+#define GRACE_NS (10 * CLOCK_SECOND)
+
+#define JOB_BYTES 32
+
+/* The running program itself, whatever happens to its file meanwhile. */
+static const char this_program[] = "/proc/self/exe";
+
+/* Its own name per job, so that two jobs on a host never meet. */
+static enum status name_job(char *job, size_t job_bytes)
+{
+    uint64_t random = 0;
+
+    if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+        return status_fail(STATUS_ERR_IO, "cannot draw a name for the job: %s", strerror(errno));
+    }
+    (void)snprintf(job, job_bytes, "%016" PRIx64, random);
+    return STATUS_OK;
+}
+
+/* What every rank would find out, before any of them exists. */
+static enum status prove_plan(const struct config *config)
+{
+    struct plan_shape shape;
+    struct plan *compute = NULL;
+    struct plan *lowered = NULL;
+    enum status status = STATUS_OK;
+
+    config_plan_shape(config, &shape);
+    TRY_OR(done, status, plan_generate(&shape, &compute));
+    TRY_OR(done, status, plan_lower(compute, &lowered));
+    TRY_OR(done, status, plan_validate(lowered));
+
+done:
+    plan_destroy(&lowered);
+    plan_destroy(&compute);
+    return status;
+}
+
+static enum status count_processes(const struct config *config, const struct agent_options *options,
+                                   int32_t *processes_out)
+{
+    int64_t world = config->parallel.pp * config->parallel.tp * config->parallel.dp;
+
+    if (options->processes != 0 && options->processes != world) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "--nproc-per-node %d, but the configuration has %" PRId64
+                           " ranks (pp %" PRId64 " · tp %" PRId64 " · dp %" PRId64
+                           "): make them equal, or leave the option out",
+                           options->processes, world, config->parallel.pp, config->parallel.tp,
+                           config->parallel.dp);
+    }
+    if (world > CREW_PROCESSES_MOST) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "the configuration has %" PRId64
+                           " ranks; the agent starts at most %d on a host",
+                           world, CREW_PROCESSES_MOST);
+    }
+    *processes_out = (int32_t)world;
+    return STATUS_OK;
+}
+
+/* Ranks of one pipeline stage are neighbours: tp is the fastest, then dp, then pp. */
+static int64_t stage_of(const struct config *config, int32_t rank)
+{
+    return rank / (config->parallel.tp * config->parallel.dp);
+}
+
+static enum status report_failure(const struct config *config, const struct crew *crew,
+                                  const struct crew_outcome *outcome)
+{
+    const struct log_tail *tail = crew_tail(crew, outcome->rank);
+    size_t lines = log_tail_count(tail);
+    char how[64];
+    enum status status = STATUS_OK;
+
+    process_end_describe(&outcome->end, how, sizeof(how));
+    status = status_fail(STATUS_ERR_PEER, "rank %d (stage %" PRId64 ") failed: %s%s", outcome->rank,
+                         stage_of(config, outcome->rank), how,
+                         lines > 0 ? "; the last of what it said:" : "");
+    for (size_t i = 0; i < lines; i++) {
+        (void)fprintf(stderr, "    %s\n", log_tail_line(tail, i));
+    }
+    return status;
+}
+
+static enum status run_crew(const struct config *config, const struct crew_config *crew_config)
+{
+    struct crew *crew = NULL;
+    struct crew_outcome outcome = {.rank = -1};
+    enum status status = STATUS_OK;
+
+    TRY_OR(done, status, crew_create(crew_config, &crew));
+    TRY_OR(done, status, crew_run(crew, &outcome));
+    if (crew_outcome_code(&outcome) != 0) {
+        exit_code_keep(crew_outcome_code(&outcome));
+    }
+    if (outcome.rank >= 0) {
+        status = report_failure(config, crew, &outcome);
+    }
+
+done:
+    crew_destroy(&crew);
+    return status;
+}
+
+static enum status start_job(const struct config *config, const struct agent_options *options,
+                             char **arguments)
+{
+    char job[JOB_BYTES];
+    char log_dir[FILE_PATH_BYTES];
+    struct crew_config crew = {
+        .program = this_program,
+        .arguments = arguments,
+        .log_dir = log_dir,
+        .truncate_logs = config->train.overwrite,
+        .job = job,
+        .master_addr = options->master_addr,
+        .master_port = options->master_port,
+        .grace_ns = GRACE_NS,
+        .out = STDOUT_FILENO,
+        .err = STDERR_FILENO,
+        .keeps_stdout = isatty(STDOUT_FILENO) == 1,
+    };
+
+    TRY(count_processes(config, options, &crew.processes));
+    TRY(prove_plan(config));
+    TRY(run_directory_check(config));
+    if (run_directory_state(config) == RUN_FINISHED) {
+        (void)printf("%s is finished; look at it with `weir trace %s`, or start again with "
+                     "--overwrite\n",
+                     config->train.run_dir, config->train.run_dir);
+        return STATUS_OK;
+    }
+    TRY(name_job(job, sizeof(job)));
+    if (options->log_dir != NULL) {
+        (void)snprintf(log_dir, sizeof(log_dir), "%s", options->log_dir);
+    } else {
+        TRY(run_directory_path(config, "logs", log_dir, sizeof(log_dir)));
+    }
+    TRY(file_make_directories(log_dir));
+    return run_crew(config, &crew);
+}
+
+enum status command_agent(int argc, char **argv)
+{
+    struct agent_options options;
+    struct config *config = NULL;
+    enum status status = STATUS_OK;
+    char name[] = "weir";
+    int path = 0;
+
+    TRY(agent_options_parse(argc, argv, &options));
+    path = options.command + 1;
+    if (options.help || (path < argc && strcmp(argv[path], "--help") == 0)) {
+        agent_options_print_help(stdout);
+        return STATUS_OK;
+    }
+    if (path >= argc) {
+        return status_fail(STATUS_ERR_REFUSED, "weir agent: train which CONFIG?");
+    }
+    TRY(config_load(argv[path], argv + path + 1, argc - path - 1, &config));
+    /* One place before `train` is the name that the stage processes run under. */
+    argv[options.command - 1] = name;
+    status = start_job(config, &options, argv + options.command - 1);
+    config_destroy(&config);
+    return status;
+}

@@ -1,0 +1,85 @@
+/*
+ * bench_plan -- how long it takes to make, lower, prove and simulate a plan.
+ *
+ *   bench_plan [pp num_microbatches]
+ *
+ * Prints name, shape, value and unit, tab separated; 1,024 ranks and 4,096 micro-batches unless
+ * told otherwise.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "scheduler/generate.h"
+#include "scheduler/lower.h"
+#include "scheduler/simulate.h"
+#include "scheduler/validate.h"
+
+static int64_t report(const char *name, const struct plan_shape *shape, int64_t since_ns)
+{
+    int64_t now_ns = clock_now_ns();
+
+    (void)printf("%s\tpp=%d m=%d\t%.3f\ts\n", name, shape->ranks, shape->microbatches,
+                 (double)(now_ns - since_ns) / (double)CLOCK_SECOND);
+    return clock_now_ns();
+}
+
+static enum status measure(const struct plan_shape *shape, struct plan **compute,
+                           struct plan **lowered)
+{
+    struct plan_costs costs;
+    struct simulation simulation;
+    struct rusage usage;
+    enum status status;
+    int32_t depth;
+    int64_t since_ns = clock_now_ns();
+    int64_t first_ns = since_ns;
+
+    TRY(plan_generate(shape, compute));
+    since_ns = report("plan_generate", shape, since_ns);
+    TRY(plan_lower(*compute, lowered));
+    since_ns = report("plan_lower", shape, since_ns);
+    TRY(plan_validate(*lowered));
+    (void)report("plan_validate", shape, since_ns);
+    (void)report("plan_all", shape, first_ns);
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        (void)printf("plan_memory\tpp=%d m=%d\t%.3f\tGiB\n", shape->ranks, shape->microbatches,
+                     (double)usage.ru_maxrss / 1048576.0);
+    }
+    since_ns = clock_now_ns();
+    TRY(plan_min_depth(*lowered, &depth));
+    since_ns = report("plan_min_depth", shape, since_ns);
+    TRY(plan_costs_uniform(*lowered, 1.0, 1.0, 1.0, 0.0, &costs));
+    status = plan_simulate(*lowered, &costs, &simulation);
+    plan_costs_release(&costs);
+    if (status < 0) {
+        return status;
+    }
+    (void)report("plan_simulate", shape, since_ns);
+    simulation_release(&simulation);
+    return STATUS_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct plan_shape shape = {.schedule = SCHEDULE_1F1B,
+                               .ranks = 1024,
+                               .microbatches = 4096,
+                               .virtual_stages = 1,
+                               .lane_depth = 2,
+                               .early_send = true,
+                               .embedding_sync = true};
+    struct plan *compute = NULL;
+    struct plan *lowered = NULL;
+    enum status status;
+
+    if (argc == 3) {
+        shape.ranks = (int32_t)strtol(argv[1], NULL, 10);
+        shape.microbatches = (int32_t)strtol(argv[2], NULL, 10);
+    }
+    status = measure(&shape, &compute, &lowered);
+    plan_destroy(&lowered);
+    plan_destroy(&compute);
+    return status < 0 ? 1 : 0;
+}

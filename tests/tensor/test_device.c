@@ -1,0 +1,86 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "tensor/device.h"
+#include "tensor/kernels.h"
+#include "tensor/kernels_cpu.h"
+#include "tensor/stream.h"
+
+static void the_cpu_opens_with_table_stream_and_variant(void **state)
+{
+    struct device *device = NULL;
+
+    (void)state;
+    assert_int_equal(device_open(DEVICE_CPU, 2, &device), STATUS_OK);
+    assert_ptr_equal(device_kernels(device), kernels_cpu());
+    assert_int_equal(stream_threads(device_stream(device)), 2);
+    assert_non_null(strstr(device_variant(device), kernels_cpu()->variant));
+    assert_non_null(strstr(device_variant(device), "onednn-"));
+    device_close(&device);
+    assert_null(device);
+    device_close(&device);
+}
+
+static void cuda_is_refused_where_it_is_not_built_in(void **state)
+{
+    struct device *device = NULL;
+
+    (void)state;
+    assert_int_equal(device_open(DEVICE_CUDA, 1, &device), STATUS_ERR_UNSUPPORTED);
+    assert_null(device);
+}
+
+static void a_team_size_out_of_range_is_refused(void **state)
+{
+    struct device *device = NULL;
+
+    (void)state;
+    assert_int_equal(device_open(DEVICE_CPU, 0, &device), STATUS_ERR_REFUSED);
+    assert_null(device);
+}
+
+/* A table is an array of pointers behind its name. */
+static void tables_have_no_empty_slot(void **state)
+{
+    const char *const variants[] = {"cpu-base", "cpu-v3"};
+
+    (void)state;
+    for (size_t v = 0; v < 2; v++) {
+        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+        if (ops == NULL) {
+            continue;
+        }
+        assert_string_equal(ops->variant, variants[v]);
+        for (size_t at = 0; at < sizeof(*ops); at += sizeof(void *)) {
+            void *slot = NULL;
+            memcpy(&slot, (const unsigned char *)ops + at, sizeof(slot));
+            assert_non_null(slot);
+        }
+    }
+}
+
+static void an_unknown_variant_is_not_found(void **state)
+{
+    (void)state;
+    assert_null(kernels_cpu_find("cpu-v9"));
+    assert_non_null(kernels_cpu_find("cpu-base"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cpu_opens_with_table_stream_and_variant),
+        cmocka_unit_test(cuda_is_refused_where_it_is_not_built_in),
+        cmocka_unit_test(a_team_size_out_of_range_is_refused),
+        cmocka_unit_test(tables_have_no_empty_slot),
+        cmocka_unit_test(an_unknown_variant_is_not_found),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
