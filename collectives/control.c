@@ -69,10 +69,20 @@ static void release(struct control *control)
     free(control);
 }
 
+/* A world of one reduces alone; any other meets the coordinator. */
+static enum status start(struct control *control)
+{
+    TRY(desk_init(&control->desk, control->config.cancel));
+    TRY(message_pack_create(&control->pack));
+    if (control->config.world == 1) {
+        return round_create(1, &control->alone);
+    }
+    TRY(control_link_start(&control->config, &control->desk, &control->link));
+    return desk_await_welcome(&control->desk);
+}
+
 enum status control_open(const struct control_config *config, struct control **control_out)
 {
-    enum status status = STATUS_OK;
-
     TRY(check_config(config));
     struct control *control = calloc(1, sizeof(*control));
 
@@ -84,24 +94,19 @@ enum status control_open(const struct control_config *config, struct control **c
     (void)snprintf(control->device, sizeof(control->device), "%s", config->device);
     control->config.variant = control->variant;
     control->config.device = control->device;
-    TRY_OR(fail, status, desk_init(&control->desk, config->cancel));
-    TRY_OR(fail, status, message_pack_create(&control->pack));
-    if (config->world == 1) {
-        TRY_OR(fail, status, round_create(1, &control->alone));
-        *control_out = control;
-        return STATUS_OK;
+    enum status status = start(control);
+
+    if (status < 0) {
+        if (control->link != NULL) {
+            desk_leave(&control->desk);
+            control_link_join(&control->link);
+        }
+        release(control);
+        return status;
     }
-    TRY_OR(fail, status, control_link_start(&control->config, &control->desk, &control->link));
-    TRY_OR(fail, status, desk_await_welcome(&control->desk));
     control->config.job_directory = NULL;
     *control_out = control;
     return STATUS_OK;
-
-fail:
-    desk_leave(&control->desk);
-    control_link_join(&control->link);
-    release(control);
-    return status;
 }
 
 const void *control_welcome(const struct control *control, size_t *bytes_out)

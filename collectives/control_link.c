@@ -281,7 +281,9 @@ static bool may_end(const struct control_link *link, const struct desk_orders *o
         return false;
     }
     if (link->coordinator != NULL) {
-        return coordinator_is_done(link->coordinator, now_ns);
+        /* A cancel that is no abort is the user's: do not wait for the others any longer. */
+        return coordinator_is_done(link->coordinator, now_ns) ||
+               (!orders->aborted && cancel_requested(link->config->cancel));
     }
     if (link->job == 0 || link->farewell_heard || (orders->aborted && !orders->abort_is_own)) {
         return true;

@@ -191,23 +191,30 @@ static enum status get_keys(const struct message_view *view, struct round *round
     return STATUS_OK;
 }
 
+static enum status get_slot(const struct message_view *view, struct round_slot *slot)
+{
+    size_t values = (size_t)slot->value_count;
+
+    TRY(message_get_text(view, "name", slot->name, sizeof(slot->name)));
+    TRY(message_get_uint(view, "number", &slot->number));
+    TRY(message_get_uint(view, "shape", &slot->shape));
+    TRY(message_get_text(view, "note", slot->note, sizeof(slot->note)));
+    TRY(message_get_uints(view, "keys", slot->keys, values));
+    TRY(message_get_doubles(view, "numbers", slot->numbers, values));
+    return message_get_uints(view, "bits", slot->bits, values);
+}
+
 enum status control_part_get(const struct message_view *view, int32_t rank, struct round *round)
 {
     struct round_slot *slot = NULL;
     size_t values = 0;
 
-    TRY(message_get_array(view, "keys", CONTROL_KEYS_MOST, &values));
-    TRY(round_open_slot(round, rank, (int32_t)values, &slot));
-    if (slot->given) {
+    if (round_slot_of(round, rank)->given) {
         return status_note(STATUS_ERR_FORMAT, "rank %d gives twice for one round", (int)rank);
     }
-    TRY(message_get_text(view, "name", slot->name, sizeof(slot->name)));
-    TRY(message_get_uint(view, "number", &slot->number));
-    TRY(message_get_uint(view, "shape", &slot->shape));
-    TRY(message_get_uints(view, "keys", slot->keys, values));
-    TRY(message_get_doubles(view, "numbers", slot->numbers, values));
-    TRY(message_get_uints(view, "bits", slot->bits, values));
-    TRY(message_get_text(view, "note", slot->note, sizeof(slot->note)));
+    TRY(message_get_array(view, "keys", CONTROL_KEYS_MOST, &values));
+    TRY(round_open_slot(round, rank, (int32_t)values, &slot));
+    TRY(get_slot(view, slot));
     if (rank == 0) {
         TRY(get_keys(view, round));
     }

@@ -30,13 +30,33 @@ static enum status draw_job(uint64_t *job_out)
     return STATUS_OK;
 }
 
-enum status coordinator_open(struct wire_hub *hub, const struct control_config *config,
-                             const char *endpoint, struct coordinator **coordinator_out)
+/* Makes what the coordinator owns; what is made when a part fails is released by the close. */
+static enum status make_parts(struct coordinator *coordinator, int32_t world)
+{
+    TRY(draw_job(&coordinator->job));
+    TRY(roster_init(&coordinator->roster, world));
+    TRY(round_create(world, &coordinator->round));
+    TRY(process_watch_open(world, &coordinator->watch));
+    TRY(message_pack_create(&coordinator->pack));
+    return message_view_create(&coordinator->view);
+}
+
+static enum status open_wire(struct coordinator *coordinator, struct wire_hub *hub,
+                             const char *endpoint)
 {
     const struct wire_config wire = {.kind = WIRE_ROUTER,
                                      .name = "",
                                      .most_bytes = MESSAGE_MOST_BYTES,
                                      .most_letters = LETTERS_MOST};
+
+    TRY(wire_open(hub, &wire, &coordinator->wire));
+    TRY(wire_bind(coordinator->wire, endpoint));
+    return wire_bind(coordinator->wire, COORDINATOR_LOCAL_ENDPOINT);
+}
+
+enum status coordinator_open(struct wire_hub *hub, const struct control_config *config,
+                             const char *endpoint, struct coordinator **coordinator_out)
+{
     struct coordinator *coordinator = calloc(1, sizeof(*coordinator));
     enum status status = STATUS_OK;
 
@@ -52,15 +72,8 @@ enum status coordinator_open(struct wire_hub *hub, const struct control_config *
                                                  .describe = config->describe,
                                                  .context = config->context};
     control_place_here(&coordinator->place);
-    TRY_OR(fail, status, draw_job(&coordinator->job));
-    TRY_OR(fail, status, roster_init(&coordinator->roster, config->world));
-    TRY_OR(fail, status, round_create(config->world, &coordinator->round));
-    TRY_OR(fail, status, process_watch_open(config->world, &coordinator->watch));
-    TRY_OR(fail, status, message_pack_create(&coordinator->pack));
-    TRY_OR(fail, status, message_view_create(&coordinator->view));
-    TRY_OR(fail, status, wire_open(hub, &wire, &coordinator->wire));
-    TRY_OR(fail, status, wire_bind(coordinator->wire, endpoint));
-    TRY_OR(fail, status, wire_bind(coordinator->wire, COORDINATOR_LOCAL_ENDPOINT));
+    TRY_OR(fail, status, make_parts(coordinator, config->world));
+    TRY_OR(fail, status, open_wire(coordinator, hub, endpoint));
     *coordinator_out = coordinator;
     return STATUS_OK;
 
@@ -136,14 +149,16 @@ enum status coordinator_send(struct coordinator *coordinator, const struct wire_
 
 enum status coordinator_send_to_all(struct coordinator *coordinator)
 {
-    for (int32_t rank = 0; rank < coordinator->roster.world; rank++) {
+    enum status status = STATUS_OK;
+
+    for (int32_t rank = 0; rank < coordinator->roster.world && status >= 0; rank++) {
         struct member *member = &coordinator->roster.members[rank];
 
         if (member->state == MEMBER_PRESENT) {
-            TRY(coordinator_send(coordinator, &member->route, member));
+            status = coordinator_send(coordinator, &member->route, member);
         }
     }
-    return STATUS_OK;
+    return status;
 }
 
 void coordinator_begin(struct coordinator *coordinator, enum control_kind kind)

@@ -194,25 +194,21 @@ enum status desk_await_answer(struct desk *desk, int64_t deadline_ns,
     return aborted ? desk_tell_abort(desk) : status;
 }
 
-static bool store_changes(int64_t *field, int64_t value)
-{
-    if (__atomic_load_n(field, __ATOMIC_RELAXED) == value) {
-        return false;
-    }
-    __atomic_store_n(field, value, __ATOMIC_RELAXED);
-    return true;
-}
-
 void desk_set_progress(struct desk *desk, const struct control_progress *progress)
 {
-    uint64_t place = (uint64_t)(uint32_t)progress->phase << 32 | (uint32_t)progress->action;
-    bool changes = store_changes(&desk->step, progress->step);
+    int64_t place =
+        (int64_t)((uint64_t)(uint32_t)progress->phase << 32 | (uint32_t)progress->action);
+    int64_t waits = progress->waits ? 1 : 0;
 
-    changes = store_changes(&desk->place, (int64_t)place) || changes;
-    changes = store_changes(&desk->waits, progress->waits ? 1 : 0) || changes;
-    if (changes) {
-        __atomic_store_n(&desk->changed_ns, clock_now_ns(), __ATOMIC_RELAXED);
+    if (__atomic_load_n(&desk->step, __ATOMIC_RELAXED) == progress->step &&
+        __atomic_load_n(&desk->place, __ATOMIC_RELAXED) == place &&
+        __atomic_load_n(&desk->waits, __ATOMIC_RELAXED) == waits) {
+        return;
     }
+    __atomic_store_n(&desk->step, progress->step, __ATOMIC_RELAXED);
+    __atomic_store_n(&desk->place, place, __ATOMIC_RELAXED);
+    __atomic_store_n(&desk->waits, waits, __ATOMIC_RELAXED);
+    __atomic_store_n(&desk->changed_ns, clock_now_ns(), __ATOMIC_RELAXED);
 }
 
 void desk_set_stop(struct desk *desk, int32_t signal_number)

@@ -392,9 +392,10 @@ enum status message_get_array(const struct message_view *view, const char *name,
     return STATUS_OK;
 }
 
-/* Lends the elements of an array that must have `elems` of them, of the kind that `fits` accepts. */
-static enum status find_array(const struct message_view *view, const char *name, size_t elems,
-                              bool (*fits)(const msgpack_object *), const msgpack_object **out)
+/* Lends an array that has exactly `elems` elements, all of the kind that `fits` accepts; NULL, with
+ * a note, where there is none. */
+static const msgpack_object_array *find_array(const struct message_view *view, const char *name,
+                                              size_t elems, bool (*fits)(const msgpack_object *))
 {
     const msgpack_object *found = find(view, name);
 
@@ -402,15 +403,16 @@ static enum status find_array(const struct message_view *view, const char *name,
         char expected[64];
 
         (void)snprintf(expected, sizeof(expected), "an array of %zu", elems);
-        return mismatch(view, name, expected, found);
+        (void)mismatch(view, name, expected, found);
+        return NULL;
     }
     for (size_t i = 0; i < elems; i++) {
         if (!fits(&found->via.array.ptr[i])) {
-            return mismatch(view, name, "elements of another type", &found->via.array.ptr[i]);
+            (void)mismatch(view, name, "elements of another type", &found->via.array.ptr[i]);
+            return NULL;
         }
     }
-    *out = found->via.array.ptr;
-    return STATUS_OK;
+    return &found->via.array;
 }
 
 static bool is_uint(const msgpack_object *value)
@@ -421,11 +423,13 @@ static bool is_uint(const msgpack_object *value)
 enum status message_get_doubles(const struct message_view *view, const char *name, double *values,
                                 size_t elems)
 {
-    const msgpack_object *found = NULL;
+    const msgpack_object_array *array = find_array(view, name, elems, is_number);
 
-    TRY(find_array(view, name, elems, is_number, &found));
+    if (array == NULL) {
+        return STATUS_ERR_FORMAT;
+    }
     for (size_t i = 0; i < elems; i++) {
-        values[i] = found[i].via.f64;
+        values[i] = array->ptr[i].via.f64;
     }
     return STATUS_OK;
 }
@@ -433,11 +437,13 @@ enum status message_get_doubles(const struct message_view *view, const char *nam
 enum status message_get_uints(const struct message_view *view, const char *name, uint64_t *values,
                               size_t elems)
 {
-    const msgpack_object *found = NULL;
+    const msgpack_object_array *array = find_array(view, name, elems, is_uint);
 
-    TRY(find_array(view, name, elems, is_uint, &found));
+    if (array == NULL) {
+        return STATUS_ERR_FORMAT;
+    }
     for (size_t i = 0; i < elems; i++) {
-        values[i] = found[i].via.u64;
+        values[i] = array->ptr[i].via.u64;
     }
     return STATUS_OK;
 }

@@ -214,7 +214,8 @@ static enum status check_optimizer(const struct config_draft *draft, struct conf
     struct config_optimizer *optimizer = &config->optimizer;
 
     if (optimizer->decay_steps == CONFIG_DERIVE) {
-        optimizer->decay_steps = config->train.steps;
+        /* A run of no steps, which only writes its starting weights, still has a schedule. */
+        optimizer->decay_steps = config->train.steps > 0 ? config->train.steps : 1;
     }
     if (optimizer->wsd_decay_steps == CONFIG_DERIVE) {
         optimizer->wsd_decay_steps = tenth(optimizer->decay_steps);

@@ -139,7 +139,7 @@ static const struct config_key keys[] = {
      .help = "the way of the tied embedding's gradient between last and first stage"},
     KEY(parallel, device, CONFIG_CHOICE, "auto", "what the stages compute on", ONE_OF(devices)),
 
-    KEY(train, steps, CONFIG_INT, NULL, "steps of the whole run", BETWEEN(1, STEPS), REQUIRED),
+    KEY(train, steps, CONFIG_INT, NULL, "steps of the whole run", BETWEEN(0, STEPS), REQUIRED),
     KEY(train, micro_batch_size, CONFIG_INT, NULL,
         "sequences in a micro-batch; give any two of the three batch keys", BETWEEN(1, MANY),
         WORD("auto", CONFIG_DERIVE)),

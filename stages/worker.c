@@ -290,14 +290,26 @@ static enum status run_sync(struct stage_worker *worker, const struct action *ac
     return STATUS_OK;
 }
 
+/* STEP waits for all ranks, and a neighbour may still need what lies in an out buffer: nobody
+ * retries a pending SEND inside the control round, so all have left before it. */
+static enum status drain_sends(struct stage_worker *worker)
+{
+    for (int direction = LANE_F; direction < LANE_DIRECTIONS; direction++) {
+        const struct worker_lane *lane = &worker->lanes[direction];
+
+        if (lane->sending != NULL) {
+            TRY(wait_sent(worker, lane->sending_index, worker->run.deadline_ns));
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status run_step(struct stage_worker *worker, const struct action *action, int32_t index)
 {
     struct update_times times;
-    enum status status = update_run(worker->update, worker, &times);
 
-    if (status < 0) {
-        return status;
-    }
+    TRY(drain_sends(worker));
+    TRY(update_run(worker->update, worker, &times));
     put_span(worker, TRACE_OPTIMIZER, times.norm_begin_ns, times.round_begin_ns, action, index, 0);
     put_span(worker, TRACE_STEP, times.round_begin_ns, times.round_end_ns, action, index, 0);
     put_span(worker, TRACE_OPTIMIZER, times.round_end_ns, clock_now_ns(), action, index, 0);

@@ -35,8 +35,8 @@ void *arena_take(struct arena *arena, size_t elems, size_t elem_bytes)
     unsigned char *piece = arena->memory;
     size_t bytes = 0;
 
-    ENSURE(!__builtin_mul_overflow(elems, elem_bytes, &bytes), "arena %s: %zu elements of %zu bytes",
-           arena->name, elems, elem_bytes);
+    ENSURE(!__builtin_mul_overflow(elems, elem_bytes, &bytes),
+           "arena %s: %zu elements of %zu bytes", arena->name, elems, elem_bytes);
     bytes = rounded_up(bytes, ARENA_ALIGN_BYTES);
     if (piece == NULL) {
         ENSURE(!__builtin_add_overflow(arena->used_bytes, bytes, &arena->used_bytes),

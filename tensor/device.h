@@ -18,7 +18,10 @@ struct device;
 struct kernel_ops;
 struct stream;
 
-enum device_kind { DEVICE_CPU, DEVICE_CUDA };
+enum device_kind {
+    DEVICE_CPU,
+    DEVICE_CUDA
+};
 
 /*
  * Opens the device with a team of `threads`, in [1, STREAM_MAX_THREADS], the caller counted; the

@@ -1,15 +1,35 @@
 #include "tensor/kernels.h"
 
-#include <stdbool.h>
 #include <string.h>
+#ifdef WEIR_KERNELS_V3
+#include <cpuid.h>
+#include <stdbool.h>
+#endif
 
 #include "tensor/kernels/layernorm.h"
 #include "tensor/kernels_cpu.h"
 
 #ifdef WEIR_KERNELS_V3
+/* All that the compiler may use in files compiled for x86-64-v3 and the baseline lacks. The
+ * builtin also asks whether the system saves the wide registers; three small features it does not
+ * know in every compiler. */
 static bool processor_runs_v3(void)
 {
-    return __builtin_cpu_supports("x86-64-v3");
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2") ||
+        !__builtin_cpu_supports("popcnt")) {
+        return false;
+    }
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & bit_F16C) == 0 ||
+        (ecx & bit_MOVBE) == 0) {
+        return false;
+    }
+    return __get_cpuid(0x80000001U, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_LZCNT) != 0;
 }
 #endif
 

@@ -14,9 +14,15 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
-/* Some ten microseconds: longer than the gap between two kernels, shorter than a time slice. */
-#define SPINS 256
+/* Waking a thread takes up to this long where its processor has gone to sleep (virtual machines
+ * most of all), so spinning for as long costs at most twice what the better choice would. The
+ * gaps between the kernels of one layer are shorter by far. */
+#define SPIN_NS ((int64_t)50000)
+
+/* Pauses between two looks at the clock. */
+#define PAUSES 16
 
 /* The atomics that members share lie on cache lines of their own. */
 #define LINE_BYTES 128
@@ -28,16 +34,16 @@ struct member {
 };
 
 struct stream {
-    int threads;
-    int started; /* members whose thread runs, the caller not counted */
-    int spins;   /* 0 where there are more members than processors */
-    bool leave;  /* written before `round` moves, read after */
-    stream_part_fn fn;
-    void *context;
     _Alignas(LINE_BYTES) atomic_uint round; /* moves by one for each call; members wait for it */
     atomic_uint sleepers;                   /* members that may sleep on `round` */
     _Alignas(LINE_BYTES) atomic_uint busy;  /* members that have not ended their part */
     atomic_uint caller_sleeps;              /* the caller may sleep on `busy` */
+    stream_part_fn fn;                      /* this and the next: written before `round` moves */
+    void *context;
+    bool leave; /* likewise */
+    int threads;
+    int started;     /* members whose thread runs, the caller not counted */
+    int64_t spin_ns; /* 0 where there are more members than processors */
     struct member members[STREAM_MAX_THREADS];
 };
 
@@ -59,16 +65,30 @@ static void futex_wake(atomic_uint *word, int waiters)
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, waiters, NULL, NULL, 0);
 }
 
+/* Whether *word stopped being `value` while this thread watched it for `spin_ns`. */
+static bool spin_while_equal(atomic_uint *word, unsigned value, int64_t spin_ns)
+{
+    const int64_t end_ns = spin_ns > 0 ? clock_now_ns() + spin_ns : 0;
+
+    do {
+        for (int pause = 0; pause < PAUSES; pause++) {
+            if (atomic_load(word) != value) {
+                return true;
+            }
+            relax();
+        }
+    } while (end_ns != 0 && clock_now_ns() < end_ns);
+    return false;
+}
+
 /* Waits until *word is not `value`. `sleeping` counts who may sleep: it is raised before the
  * kernel compares the word, and the waker looks at it after it has changed the word, so one of
  * the two always sees the other. */
-static void wait_while_equal(atomic_uint *word, unsigned value, atomic_uint *sleeping, int spins)
+static void wait_while_equal(atomic_uint *word, unsigned value, atomic_uint *sleeping,
+                             int64_t spin_ns)
 {
-    for (int spin = 0; spin < spins; spin++) {
-        if (atomic_load(word) != value) {
-            return;
-        }
-        relax();
+    if (spin_while_equal(word, value, spin_ns)) {
+        return;
     }
     (void)atomic_fetch_add(sleeping, 1);
     while (atomic_load(word) == value) {
@@ -85,7 +105,7 @@ static void *member_main(void *argument)
 
     omp_set_num_threads(1);
     for (;;) {
-        wait_while_equal(&stream->round, seen, &stream->sleepers, stream->spins);
+        wait_while_equal(&stream->round, seen, &stream->sleepers, stream->spin_ns);
         seen++;
         if (stream->leave) {
             return NULL;
@@ -147,9 +167,9 @@ enum status stream_create(int threads, struct stream **stream_out)
     }
     memset(stream, 0, sizeof(*stream));
     stream->threads = threads;
-    stream->spins = SPINS;
+    stream->spin_ns = SPIN_NS;
     if (sched_getaffinity(0, sizeof(usable), &usable) == 0 && CPU_COUNT(&usable) < threads) {
-        stream->spins = 0;
+        stream->spin_ns = 0;
     }
     enum status status = start_members(stream);
     if (status < 0) {
@@ -178,7 +198,7 @@ void stream_run(struct stream *stream, stream_part_fn fn, void *context)
     start_round(stream);
     fn(context, 0, stream->threads);
     for (unsigned left = atomic_load(&stream->busy); left != 0; left = atomic_load(&stream->busy)) {
-        wait_while_equal(&stream->busy, left, &stream->caller_sleeps, stream->spins);
+        wait_while_equal(&stream->busy, left, &stream->caller_sleeps, stream->spin_ns);
     }
 }
 

@@ -16,7 +16,7 @@
 #include "tests/base/capture.h"
 
 static char directory[] = "/tmp/weir-test-file-XXXXXX";
-static char path_text[256];
+static char path_text[512];
 
 /* A path in the test's directory; valid until the next call. */
 static const char *path_of(const char *name)

@@ -14,6 +14,9 @@
 
 #define REPEATS 7
 
+/* What the largest of the matrices below needs. */
+#define OPERAND_ELEMS ((size_t)50257 * 1024)
+
 struct shape {
     const char *what;
     enum gemm_op op_a;
@@ -63,9 +66,10 @@ static double measure(const struct shape *shape, const struct operands *on, stru
         }
         taken_ns[i < 0 ? 0 : i] = clock_now_ns() - begin_ns;
     }
+    const int64_t *median_ns = &taken_ns[REPEATS / 2];
     qsort(taken_ns, REPEATS, sizeof(taken_ns[0]), compare_ns);
     return 2.0 * (double)shape->M * (double)shape->N * (double)shape->K /
-           ((double)taken_ns[REPEATS / 2] * 1e-9);
+           ((double)*median_ns * 1e-9);
 }
 
 static void print_shape(const struct shape *shape, const struct operands *on, struct stream *stream,
@@ -107,20 +111,20 @@ static void print_rows(size_t rows, const struct operands *on, struct stream *st
     }
 }
 
+static void carve(struct operands *operands, struct arena *arena)
+{
+    operands->a = arena_take_floats(arena, OPERAND_ELEMS);
+    operands->b = arena_take_floats(arena, OPERAND_ELEMS);
+    operands->c = arena_take_floats(arena, OPERAND_ELEMS);
+}
+
 static enum status make_operands(struct arena *arena, struct operands *operands)
 {
-    const size_t elems = (size_t)50257 * 1024; /* the largest of any shape above */
-
     arena_measure(arena, "operands");
-    for (int pass = 0; pass < 2; pass++) {
-        operands->a = arena_take_floats(arena, elems);
-        operands->b = arena_take_floats(arena, elems);
-        operands->c = arena_take_floats(arena, elems);
-        if (pass == 0) {
-            TRY(arena_allocate(arena, true));
-        }
-    }
-    for (size_t i = 0; i < elems; i++) {
+    carve(operands, arena);
+    TRY(arena_allocate(arena, true));
+    carve(operands, arena);
+    for (size_t i = 0; i < OPERAND_ELEMS; i++) {
         operands->a[i] = (float)(i % 7) * 0.01F;
         operands->b[i] = (float)(i % 5) * 0.01F;
     }

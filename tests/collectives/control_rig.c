@@ -106,7 +106,7 @@ int64_t rig_deadline(void)
     return clock_deadline(PATIENCE_S);
 }
 
-bool rig_await(int *flag, int value)
+bool rig_await(const int *flag, int value)
 {
     int64_t deadline_ns = rig_deadline();
 

@@ -63,7 +63,7 @@ void rig_release(struct control_rig *rig);
 int64_t rig_deadline(void);
 
 /* Waits until `flag` is at least `value`; false after a long time. */
-bool rig_await(int *flag, int value);
+bool rig_await(const int *flag, int value);
 
 /* A round of one key: all ranks of the job give one. */
 enum status rig_barrier(struct rig_rank *self, uint64_t number);

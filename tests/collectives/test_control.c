@@ -193,12 +193,27 @@ static void test_beats_that_cannot_tell_a_death_are_refused(void **state)
 
 /* ---- rounds ---- */
 
-/* Rank r gives 0.1·(r+1) and 1e16·(-1)^r to the sum, r to the maximum; rank 1 (or 0) gives ONCE. */
+/* Rank r gives 0.1·(r+1) and 1e16·(-1)^r to the sum, r-100 to the maximum; rank 1 (or 0) gives
+ * ONCE. What comes of it, computed anew: */
+static enum status check_every_kind(int32_t world, uint64_t number, const double *numbers)
+{
+    double sum = 0.0;
+
+    for (int32_t rank = 0; rank < world; rank++) {
+        sum += 0.1 * (rank + 1);
+        sum += rank % 2 == 0 ? 1e16 : -1e16;
+    }
+    TRY(rig_expect(numbers[KEY_SUM] == sum, "the sum is taken in rank order"));
+    TRY(rig_expect(numbers[KEY_MAX] == (double)(world - 1) - 100.0, "MAX is the largest"));
+    TRY(rig_expect(numbers[KEY_ONCE] == 2.5 * (double)number, "ONCE reaches all"));
+    return rig_expect(numbers[KEY_NOBODY] == 0.0, "what nobody gives is 0");
+}
+
 static enum status give_every_kind(struct rig_rank *self)
 {
     int32_t world = self->rig->world;
+    bool gives_once = self->rank == (world > 1 ? 1 : 0);
     double numbers[KEY_COUNT];
-    double sum = 0.0;
 
     for (uint64_t number = 1; number <= 20; number++) {
         struct control_value values[5] = {
@@ -209,20 +224,10 @@ static enum status give_every_kind(struct rig_rank *self)
             {.key = KEY_ONCE, .number = 2.5 * (double)number},
         };
         struct control_answer answer = {.numbers = numbers};
-        bool gives_once = self->rank == (world > 1 ? 1 : 0);
         struct control_round round = every_round(number, values, gives_once ? 5 : 4);
 
         TRY(control_reduce(self->control, &round, &answer, rig_deadline()));
-        sum = 0.0;
-        for (int32_t rank = 0; rank < world; rank++) {
-            sum += 0.1 * (rank + 1);
-            sum += rank % 2 == 0 ? 1e16 : -1e16;
-        }
-        TRY(rig_expect(memcmp(&numbers[KEY_SUM], &sum, sizeof(sum)) == 0,
-                       "the sum is taken in rank order"));
-        TRY(rig_expect(numbers[KEY_MAX] == (double)(world - 1) - 100.0, "MAX is the largest"));
-        TRY(rig_expect(numbers[KEY_ONCE] == 2.5 * (double)number, "ONCE reaches all"));
-        TRY(rig_expect(numbers[KEY_NOBODY] == 0.0, "what nobody gives is 0"));
+        TRY(check_every_kind(world, number, numbers));
         TRY(rig_expect(answer.stop_signal == 0 && answer.note_rank == -1, "nothing else is told"));
     }
     return STATUS_OK;

@@ -168,8 +168,44 @@ static void send_parts(const char *directory)
     stranger_close(&stranger);
 }
 
+/* The job's number is no secret: whoever says HELLO is told it with the refusal. 0: not learned. */
+static uint64_t learn_job(const char *directory)
+{
+    struct control_hello hello = {.world = 3, .config_hash = 0x1234, .variant = "plain"};
+    struct control_head head = {.job = 0};
+    struct message_pack *pack = NULL;
+    struct message_view *view = NULL;
+    struct stranger stranger;
+    char answer[2048];
+    const void *bytes = NULL;
+    size_t size = 0;
+    int patience_ms = 10000;
+
+    if (message_pack_create(&pack) != STATUS_OK || message_view_create(&view) != STATUS_OK) {
+        return 0;
+    }
+    stranger_open(&stranger, directory, ZMQ_DEALER, NULL);
+    (void)zmq_setsockopt(stranger.socket, ZMQ_RCVTIMEO, &patience_ms, sizeof(patience_ms));
+    control_place_here(&hello.place);
+    control_head_put(pack, CONTROL_KIND_HELLO, 0, 1);
+    control_hello_put(pack, &hello);
+    if (message_pack_end(pack, &bytes, &size) == STATUS_OK) {
+        (void)zmq_send(stranger.socket, bytes, size, 0);
+        int received = zmq_recv(stranger.socket, answer, sizeof(answer), 0);
+
+        if (received > 0 && received <= (int)sizeof(answer) &&
+            message_view_open(view, answer, (size_t)received, "rank 0") == STATUS_OK) {
+            (void)control_head_get(view, &head);
+        }
+    }
+    stranger_close(&stranger);
+    message_pack_destroy(&pack);
+    message_view_destroy(&view);
+    return head.job;
+}
+
 /* Well-formed words of a rank, from somebody who is none; `name` may be that of a rank's socket. */
-static void send_false_words(const char *directory, const char *name)
+static void send_false_words(const char *directory, const char *name, uint64_t job)
 {
     static const enum control_kind kinds[] = {
         CONTROL_KIND_HEARTBEAT, CONTROL_KIND_ROUND,   CONTROL_KIND_STOP, CONTROL_KIND_ABORT,
@@ -186,7 +222,7 @@ static void send_false_words(const char *directory, const char *name)
         const void *bytes = NULL;
         size_t size = 0;
 
-        control_head_put(pack, kinds[i], 99, 1);
+        control_head_put(pack, kinds[i], job, 1);
         control_cause_put(pack, &cause);
         message_put_int(pack, "signal", 15);
         if (message_pack_end(pack, &bytes, &size) == STATUS_OK) {
@@ -233,8 +269,14 @@ static int be_a_stranger(const char *directory, int go, pid_t job)
     send_counts_that_lie(directory);
     send_a_giant(directory);
     send_parts(directory);
-    send_false_words(directory, NULL);
-    send_false_words(directory, name);
+    uint64_t job_number = learn_job(directory);
+
+    if (job_number == 0) {
+        return 4;
+    }
+    send_false_words(directory, NULL, 99);
+    send_false_words(directory, NULL, job_number);
+    send_false_words(directory, name, job_number);
     if (join_late(directory, text, sizeof(text)) != STATUS_ERR_REFUSED) {
         return 2;
     }

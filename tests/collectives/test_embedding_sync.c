@@ -131,32 +131,39 @@ static const char *run_head(struct end *end, struct embedding_sync *sync, float 
                : "the last weights come";
 }
 
+static struct embedding_sync_config configure(enum embedding_role role, size_t elems,
+                                              const struct cancel *cancel)
+{
+    return (struct embedding_sync_config){.role = role,
+                                          .job_directory = directory,
+                                          .name = "tp0-dp0",
+                                          .elems = elems,
+                                          .cancel = cancel,
+                                          .deadline_ns = clock_deadline(PATIENCE_S)};
+}
+
 static void *run_end(void *argument)
 {
     struct end *end = argument;
-    float *landing = malloc(end->elems * sizeof(float));
-    float *outgoing = malloc(end->elems * sizeof(float));
+    float *landing = calloc(end->elems, sizeof(*landing));
+    float *outgoing = calloc(end->elems, sizeof(*outgoing));
+    struct embedding_sync_config config = configure(end->role, end->elems, end->cancel);
     struct embedding_sync *sync = NULL;
-    const struct embedding_sync_config config = {.role = end->role,
-                                                 .job_directory = directory,
-                                                 .name = "tp0-dp0",
-                                                 .elems = end->elems,
-                                                 .landing = landing,
-                                                 .cancel = end->cancel,
-                                                 .deadline_ns = clock_deadline(PATIENCE_S)};
 
+    config.landing = landing;
     if (landing == NULL || outgoing == NULL) {
-        end->wrong = "memory";
         end->opened = STATUS_ERR_NO_MEMORY;
-    } else {
-        end->opened = embedding_sync_open(&config, &sync);
+        goto end;
     }
+    end->opened = embedding_sync_open(&config, &sync);
     (void)snprintf(end->text, sizeof(end->text), "%s", status_last()->message);
     if (end->opened == STATUS_OK) {
         end->wrong = end->role == EMBEDDING_OWNER ? run_owner(end, sync, landing, outgoing)
                                                   : run_head(end, sync, landing, outgoing);
     }
     embedding_sync_close(&sync);
+
+end:
     free(landing);
     free(outgoing);
     return NULL;
@@ -235,35 +242,21 @@ static void test_ends_of_different_sizes_are_refused_with_both(void **state)
     assert_non_null(strstr(head.text, "1001"));
 }
 
-static enum status open_alone(enum embedding_role role, float *landing, size_t elems,
-                              struct cancel *cancel, int64_t deadline_ns,
-                              struct embedding_sync **sync)
-{
-    const struct embedding_sync_config config = {.role = role,
-                                                 .job_directory = directory,
-                                                 .name = "tp0-dp0",
-                                                 .elems = elems,
-                                                 .landing = landing,
-                                                 .cancel = cancel,
-                                                 .deadline_ns = deadline_ns};
-
-    return embedding_sync_open(&config, sync);
-}
-
 static void test_an_end_that_stays_alone_gives_up_at_its_deadline(void **state)
 {
-    struct embedding_sync *sync = NULL;
     struct cancel cancel = {0};
     float landing[4];
 
     (void)state;
-    assert_int_equal(
-        open_alone(EMBEDDING_HEAD, landing, 4, &cancel, clock_now_ns() + 50 * CLOCK_MS, &sync),
-        STATUS_ERR_TIMEOUT);
-    assert_int_equal(
-        open_alone(EMBEDDING_OWNER, landing, 4, &cancel, clock_now_ns() + 50 * CLOCK_MS, &sync),
-        STATUS_ERR_TIMEOUT);
-    assert_null(sync);
+    for (int role = EMBEDDING_OWNER; role <= EMBEDDING_HEAD; role++) {
+        struct embedding_sync *sync = NULL;
+        struct embedding_sync_config config = configure((enum embedding_role)role, 4, &cancel);
+
+        config.landing = landing;
+        config.deadline_ns = clock_now_ns() + 50 * CLOCK_MS;
+        assert_int_equal(embedding_sync_open(&config, &sync), STATUS_ERR_TIMEOUT);
+        assert_null(sync);
+    }
 }
 
 /* The other end, by hand: says what the test wants it to say. */
@@ -339,6 +332,7 @@ static void test_at_most_eight_frames_are_on_their_way_and_a_cancel_ends_it(void
 {
     float *gradient = calloc(SIXTEEN_FRAMES, sizeof(*gradient));
     float *landing = calloc(SIXTEEN_FRAMES, sizeof(*landing));
+    struct embedding_sync_config config;
     struct embedding_sync *sync = NULL;
     struct cancel cancel = {0};
     struct puppet puppet;
@@ -352,9 +346,9 @@ static void test_at_most_eight_frames_are_on_their_way_and_a_cancel_ends_it(void
     assert_non_null(landing);
     puppet_open(&puppet, true);
     assert_int_equal(pthread_create(&thread, NULL, greet, &puppet), 0);
-    assert_int_equal(open_alone(EMBEDDING_HEAD, landing, SIXTEEN_FRAMES, &cancel,
-                                clock_deadline(PATIENCE_S), &sync),
-                     STATUS_OK);
+    config = configure(EMBEDDING_HEAD, SIXTEEN_FRAMES, &cancel);
+    config.landing = landing;
+    assert_int_equal(embedding_sync_open(&config, &sync), STATUS_OK);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(embedding_sync_send_gradient(sync, 1, gradient), STATUS_OK);
     assert_true(zmq_recv(puppet.socket, part, sizeof(part), 0) > 0); /* its hello */
@@ -381,15 +375,16 @@ static void expect_bad_frame(int64_t step, uint64_t frame, size_t bytes, const c
 {
     static const char raw[64];
     float landing[8] = {1.0F};
+    struct embedding_sync_config config;
     struct embedding_sync *sync = NULL;
     struct cancel cancel = {0};
     struct puppet puppet;
 
     puppet_open(&puppet, false);
     puppet_hello(&puppet, 8, "gradient");
-    assert_int_equal(
-        open_alone(EMBEDDING_OWNER, landing, 8, &cancel, clock_deadline(PATIENCE_S), &sync),
-        STATUS_OK);
+    config = configure(EMBEDDING_OWNER, 8, &cancel);
+    config.landing = landing;
+    assert_int_equal(embedding_sync_open(&config, &sync), STATUS_OK);
     puppet_begin(&puppet, "gradient");
     message_put_int(puppet.pack, "number", step);
     message_put_uint(puppet.pack, "frame", frame);
@@ -415,6 +410,7 @@ static void test_a_gradient_of_a_later_step_is_not_taken_for_this_one(void **sta
 {
     static const char raw[32];
     float landing[8];
+    struct embedding_sync_config config;
     struct embedding_sync *sync = NULL;
     struct cancel cancel = {0};
     struct puppet puppet;
@@ -422,9 +418,9 @@ static void test_a_gradient_of_a_later_step_is_not_taken_for_this_one(void **sta
     (void)state;
     puppet_open(&puppet, false);
     puppet_hello(&puppet, 8, "gradient");
-    assert_int_equal(
-        open_alone(EMBEDDING_OWNER, landing, 8, &cancel, clock_deadline(PATIENCE_S), &sync),
-        STATUS_OK);
+    config = configure(EMBEDDING_OWNER, 8, &cancel);
+    config.landing = landing;
+    assert_int_equal(embedding_sync_open(&config, &sync), STATUS_OK);
     puppet_begin(&puppet, "gradient");
     message_put_int(puppet.pack, "number", 2);
     message_put_uint(puppet.pack, "frame", 0);

@@ -191,7 +191,7 @@ static void test_those_that_are_absent_are_named(void **state)
     roster.members[0].state = MEMBER_ABSENT;
     roster.members[2].state = MEMBER_ABSENT;
     roster_name_absent(&roster, small, sizeof(small));
-    assert_string_equal(small, "ranks 0, …");
+    assert_string_equal(small, "ranks 0, 1, …");
 }
 
 static void test_only_its_own_route_speaks_for_a_member(void **state)

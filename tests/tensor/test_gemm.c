@@ -5,11 +5,11 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,26 +80,29 @@ static double naive_element(const struct gemm *g, size_t row, size_t column, dou
 }
 
 /* `before`: what C was, NULL where it is not read. */
+static void assert_element(const struct gemm *g, const float *before, size_t row, size_t column)
+{
+    const size_t at = row * g->ldc + column;
+    double magnitude = 0.0;
+    double want = (double)g->alpha * naive_element(g, row, column, &magnitude);
+
+    magnitude *= fabs((double)g->alpha);
+    if (before != NULL) {
+        want += (double)g->beta * (double)before[at];
+        magnitude += fabs((double)g->beta * (double)before[at]);
+    }
+    const double error = fabs((double)g->c[at] - want);
+    if (!(error <= tolerance_fp32(magnitude, g->K, 3))) {
+        fail_msg("%zux%zux%zu ops %d %d, element (%zu,%zu): expected %.9g, found %.9g", g->M, g->N,
+                 g->K, (int)g->op_a, (int)g->op_b, row, column, want, (double)g->c[at]);
+    }
+}
+
 static void assert_product(const struct problem *p, const float *before)
 {
-    const struct gemm *g = &p->gemm;
-
-    for (size_t row = 0; row < g->M; row++) {
-        for (size_t column = 0; column < g->N; column++) {
-            const size_t at = row * g->ldc + column;
-            double magnitude = 0.0;
-            double want = (double)g->alpha * naive_element(g, row, column, &magnitude);
-            magnitude *= fabs((double)g->alpha);
-            if (before != NULL) {
-                want += (double)g->beta * (double)before[at];
-                magnitude += fabs((double)g->beta * (double)before[at]);
-            }
-            const double error = fabs((double)g->c[at] - want);
-            if (!(error <= tolerance_fp32(magnitude, g->K, 3))) {
-                fail_msg("%zux%zux%zu ops %d %d, element (%zu,%zu): expected %.9g, found %.9g",
-                         g->M, g->N, g->K, (int)g->op_a, (int)g->op_b, row, column, want,
-                         (double)g->c[at]);
-            }
+    for (size_t row = 0; row < p->gemm.M; row++) {
+        for (size_t column = 0; column < p->gemm.N; column++) {
+            assert_element(&p->gemm, before, row, column);
         }
     }
 }
@@ -210,14 +213,30 @@ static void a_shape_the_library_refuses_is_named(void **state)
     stream_destroy(&stream);
 }
 
-static void products_ask_openmp_for_one_thread(void **state)
+static int threads_of_this_process(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    int threads = 0;
+
+    assert_non_null(tasks);
+    for (const struct dirent *task = readdir(tasks); task != NULL; task = readdir(tasks)) {
+        threads += task->d_name[0] != '.';
+    }
+    (void)closedir(tasks);
+    return threads;
+}
+
+/* Large enough that the library would split it, were it allowed to. */
+static void the_library_starts_no_threads_of_its_own(void **state)
 {
     struct problem p;
 
     (void)state;
-    problem_make(&p, GEMM_PLAIN, GEMM_PLAIN, 4, 4, 4, 0);
+    problem_make(&p, GEMM_PLAIN, GEMM_PLAIN, 400, 400, 400, 0);
     omp_set_num_threads(3);
+    const int before = threads_of_this_process();
     assert_int_equal(gemm_run_alone(&p.gemm), STATUS_OK);
+    assert_int_equal(threads_of_this_process(), before);
     assert_int_equal(omp_get_max_threads(), 1);
     problem_free(&p);
 }
@@ -368,7 +387,7 @@ int main(void)
         cmocka_unit_test(rows_apart_keep_what_lies_between_them),
         cmocka_unit_test(empty_products_scale_what_is_there),
         cmocka_unit_test(a_shape_the_library_refuses_is_named),
-        cmocka_unit_test(products_ask_openmp_for_one_thread),
+        cmocka_unit_test(the_library_starts_no_threads_of_its_own),
         cmocka_unit_test(many_threads_at_once_give_one_threads_bits),
         cmocka_unit_test(runs_are_repeated_to_the_bit_whatever_runs_beside_them),
     };

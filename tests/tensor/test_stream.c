@@ -91,23 +91,29 @@ static void what_one_call_wrote_the_next_one_sees(void **state)
     stream_destroy(&stream);
 }
 
+static void assert_covers(size_t count, size_t grain, int parts)
+{
+    size_t reached = 0;
+
+    for (int part = 0; part < parts; part++) {
+        size_t begin = 0;
+        size_t end = 0;
+        stream_share(count, grain, part, parts, &begin, &end);
+        assert_int_equal(begin, reached);
+        assert_true(end >= begin);
+        assert_true(end == count || end % grain == 0);
+        reached = end;
+    }
+    assert_int_equal(reached, count);
+}
+
 static void shares_cover_everything_once_in_whole_grains(void **state)
 {
     (void)state;
     for (size_t count = 0; count <= 70; count++) {
         for (size_t grain = 1; grain <= 17; grain += 4) {
             for (int parts = 1; parts <= 7; parts++) {
-                size_t reached = 0;
-                for (int part = 0; part < parts; part++) {
-                    size_t begin = 0;
-                    size_t end = 0;
-                    stream_share(count, grain, part, parts, &begin, &end);
-                    assert_int_equal(begin, reached);
-                    assert_true(end >= begin);
-                    assert_true(end == count || end % grain == 0);
-                    reached = end;
-                }
-                assert_int_equal(reached, count);
+                assert_covers(count, grain, parts);
             }
         }
     }

@@ -1,0 +1,127 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "guarded.h"
+#include "on_each.h"
+#include "tensor/kernels.h"
+#include "tolerance.h"
+
+struct shape {
+    size_t rows;
+    size_t K;
+};
+
+/* More rows than a block, more columns than a tile, fewer than a vector. */
+static const struct shape shapes[] = {{1, 1}, {3, 5}, {67, 33}, {130, 64}, {5, 1100}, {0, 4}};
+
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+static void check_forward(const struct kernel_ops *ops, struct stream *stream, int threads,
+                          void *context)
+{
+    (void)threads;
+    (void)context;
+    for (size_t i = 0; i < SHAPES; i++) {
+        const struct shape s = shapes[i];
+        struct guarded inout;
+        struct guarded was;
+        struct guarded bias;
+        guarded_make(&inout, s.rows * s.K);
+        guarded_make(&bias, s.K);
+        guarded_fill(&inout, 1, 1.0F);
+        guarded_fill(&bias, 2, 1.0F);
+        guarded_copy(&was, &inout);
+        assert_int_equal(ops->bias_forward(inout.floats, bias.floats, s.rows, s.K, stream),
+                         STATUS_OK);
+        for (size_t at = 0; at < s.rows * s.K; at++) {
+            was.floats[at] += bias.floats[at % s.K];
+        }
+        guarded_equal(&inout, &was);
+        guarded_free(&inout);
+        guarded_free(&was);
+        guarded_free(&bias);
+    }
+}
+
+static void the_bias_is_added_to_every_row(void **state)
+{
+    (void)state;
+    on_each_variant_and_team(check_forward, NULL);
+}
+
+static void check_column(const struct guarded *dbias, const struct guarded *was,
+                         const struct guarded *dout, const struct shape *s, size_t k)
+{
+    double want = was->floats[k];
+    double magnitude = fabs(want);
+
+    for (size_t row = 0; row < s->rows; row++) {
+        want += (double)dout->floats[row * s->K + k];
+        magnitude += fabs((double)dout->floats[row * s->K + k]);
+    }
+    const double error = fabs((double)dbias->floats[k] - want);
+    const double allowed = tolerance_fp32(magnitude, s->rows + 1, 0);
+    if (!(error <= allowed)) {
+        fail_msg("column %zu of %zu rows: off by %g, allowed %g", k, s->rows, error, allowed);
+    }
+}
+
+static void check_backward(const struct kernel_ops *ops, struct stream *stream, int threads,
+                           void *context)
+{
+    struct guarded *first = context; /* one result a shape, of the team of one */
+
+    for (size_t i = 0; i < SHAPES; i++) {
+        const struct shape s = shapes[i];
+        struct guarded dout;
+        struct guarded dbias;
+        struct guarded was;
+        guarded_make(&dout, s.rows * s.K);
+        guarded_make(&dbias, s.K);
+        guarded_fill(&dout, 1, 1.0F);
+        guarded_fill(&dbias, 2, 1.0F);
+        guarded_copy(&was, &dbias);
+        assert_int_equal(ops->bias_backward(dbias.floats, dout.floats, s.rows, s.K, stream),
+                         STATUS_OK);
+        for (size_t k = 0; k < s.K; k++) {
+            check_column(&dbias, &was, &dout, &s, k);
+        }
+        if (threads == 1) {
+            guarded_copy(&first[i], &dbias);
+        } else {
+            guarded_equal(&dbias, &first[i]);
+        }
+        if (threads == ON_EACH_MOST_THREADS) {
+            guarded_free(&first[i]);
+        }
+        guarded_free(&dout);
+        guarded_free(&dbias);
+        guarded_free(&was);
+    }
+}
+
+static void the_gradient_is_the_sum_of_each_column_whatever_the_team(void **state)
+{
+    struct guarded first[SHAPES];
+
+    (void)state;
+    on_each_variant_and_team(check_backward, first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_bias_is_added_to_every_row),
+        cmocka_unit_test(the_gradient_is_the_sum_of_each_column_whatever_the_team),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
