@@ -55,7 +55,8 @@ enum status embedding_sync_open(const struct embedding_sync_config *config,
 enum status embedding_sync_send_gradient(struct embedding_sync *sync, int64_t step,
                                          const float *gradient);
 
-/* Owner: blocks until the head's gradient of `step` lies in `landing`. */
+/* Owner: blocks until the head's gradient of `step` lies in `landing`. The head may send the next
+ * one only when the owner has used this one, which the STEP round between them tells it. */
 enum status embedding_sync_wait_gradient(struct embedding_sync *sync, int64_t step,
                                          int64_t deadline_ns);
 

@@ -44,8 +44,6 @@ static size_t sequence_bytes(const unsigned char *bytes)
 
 /* The escaped form of one ASCII character, NULL where it stands for itself. `scratch` holds forms
  * that have to be made. */
-typedef const char *(*ascii_form_fn)(unsigned char character, char scratch[8]);
-
 static const char *json_form(unsigned char character, char scratch[8])
 {
     switch (character) {
@@ -69,9 +67,8 @@ static const char *json_form(unsigned char character, char scratch[8])
     return scratch;
 }
 
-static const char *xml_form(unsigned char character, char scratch[8])
+static const char *xml_form(unsigned char character)
 {
-    (void)scratch;
     switch (character) {
     case '"':
         return "&quot;";
@@ -93,7 +90,7 @@ static const char *xml_form(unsigned char character, char scratch[8])
     return character >= 0x20 && character != 0x7F ? NULL : REPLACEMENT;
 }
 
-static size_t escape(const char *text, char *out, size_t out_bytes, ascii_form_fn ascii_form)
+static size_t escape(const char *text, char *out, size_t out_bytes, bool xml)
 {
     const unsigned char *next = (const unsigned char *)text;
     size_t used = 0;
@@ -105,7 +102,7 @@ static size_t escape(const char *text, char *out, size_t out_bytes, ascii_form_f
         size_t form_bytes = sizeof(REPLACEMENT) - 1;
 
         if (read_bytes == 1) {
-            form = ascii_form(*next, scratch);
+            form = xml ? xml_form(*next) : json_form(*next, scratch);
             form_bytes = form == NULL ? 1 : strlen(form);
         } else if (read_bytes > 1) {
             form = NULL;
@@ -124,10 +121,10 @@ static size_t escape(const char *text, char *out, size_t out_bytes, ascii_form_f
 
 size_t escape_json(const char *text, char *out, size_t out_bytes)
 {
-    return escape(text, out, out_bytes, json_form);
+    return escape(text, out, out_bytes, false);
 }
 
 size_t escape_xml(const char *text, char *out, size_t out_bytes)
 {
-    return escape(text, out, out_bytes, xml_form);
+    return escape(text, out, out_bytes, true);
 }

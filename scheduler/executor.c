@@ -93,6 +93,17 @@ static enum status wait_for(struct executor *executor, const struct plan_line *l
     return STATUS_OK;
 }
 
+static enum status issue(struct executor *executor, const struct action *action, int32_t index,
+                         struct worker *worker)
+{
+    worker_ticket dependencies[ACTION_DEPENDS];
+    int32_t count = gather_dependencies(executor, action, index, dependencies);
+    enum status status =
+        worker->ops->issue(worker, action, index, dependencies, count, &executor->tickets[index]);
+
+    return status < 0 ? name_failure(status, action, index, "") : STATUS_OK;
+}
+
 enum status executor_run(struct executor *executor, const struct plan_line *line,
                          struct worker *worker, const struct cancel *cancel, int64_t deadline_ns)
 {
@@ -100,9 +111,6 @@ enum status executor_run(struct executor *executor, const struct plan_line *line
            (int)executor->capacity);
     for (int32_t index = 0; index < line->count; index++) {
         const struct action *action = &line->actions[index];
-        worker_ticket dependencies[ACTION_DEPENDS];
-        int32_t count = 0;
-        enum status status = STATUS_OK;
 
         set_progress(executor, index);
         if (cancel_requested(cancel)) {
@@ -111,12 +119,7 @@ enum status executor_run(struct executor *executor, const struct plan_line *line
         if (action->kind == ACTION_STEP) {
             TRY(wait_for(executor, line, index, action, worker, deadline_ns));
         }
-        count = gather_dependencies(executor, action, index, dependencies);
-        status = worker->ops->issue(worker, action, index, dependencies, count,
-                                    &executor->tickets[index]);
-        if (status < 0) {
-            return name_failure(status, action, index, "");
-        }
+        TRY(issue(executor, action, index, worker));
     }
     return wait_for(executor, line, line->count, NULL, worker, deadline_ns);
 }

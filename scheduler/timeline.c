@@ -354,7 +354,20 @@ static void draw_messages(const struct timeline *timeline)
     (void)fputs("</g>\n", timeline->file);
 }
 
-/* A dashed line and a label where each step begins: the first compute span of any drawn rank. */
+/* Begin of a step on one rank, INT64_MAX where the rank has nothing of it. */
+static int64_t step_begin(const struct trace_rank *rank, int32_t step)
+{
+    for (size_t item = 0; item < rank->count; item++) {
+        const struct span *span = &rank->spans[item];
+
+        if (span->args[TRACE_ARG_STEP] == step && opens_window(span)) {
+            return span->begin_ns; /* spans stand in the order of their begins */
+        }
+    }
+    return INT64_MAX;
+}
+
+/* A dashed line and a label where the first of the drawn ranks begins each step. */
 static void draw_steps(const struct timeline *timeline)
 {
     for (int32_t step = timeline->first_step; step <= timeline->last_step; step++) {
@@ -362,15 +375,9 @@ static void draw_steps(const struct timeline *timeline)
 
         for (size_t index = 0; index < timeline->run->count; index++) {
             const struct trace_rank *rank = &timeline->run->ranks[index];
+            int64_t own_ns = is_drawn(rank) ? step_begin(rank, step) : INT64_MAX;
 
-            for (size_t item = 0; is_drawn(rank) && item < rank->count; item++) {
-                const struct span *span = &rank->spans[item];
-
-                if (span->args[TRACE_ARG_STEP] == step && opens_window(span)) {
-                    begin_ns = span->begin_ns < begin_ns ? span->begin_ns : begin_ns;
-                    break; /* spans stand in the order of their begins */
-                }
-            }
+            begin_ns = own_ns < begin_ns ? own_ns : begin_ns;
         }
         if (begin_ns != INT64_MAX) {
             (void)fprintf(timeline->file,

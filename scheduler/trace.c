@@ -166,6 +166,14 @@ static enum status put_span(struct trace_writer *writer, const struct span *span
     return STATUS_OK;
 }
 
+static enum status put_batch(struct trace_writer *writer, size_t count)
+{
+    for (size_t index = 0; index < count; index++) {
+        TRY(put_span(writer, &writer->batch[index]));
+    }
+    return STATUS_OK;
+}
+
 enum status trace_writer_drain(struct trace_writer *writer, struct span_ring *ring)
 {
     size_t taken = 0;
@@ -177,9 +185,7 @@ enum status trace_writer_drain(struct trace_writer *writer, struct span_ring *ri
     ring->dropped = 0;
     do {
         taken = span_ring_take(ring, writer->batch, BATCH_SPANS);
-        for (size_t index = 0; index < taken; index++) {
-            TRY(put_span(writer, &writer->batch[index]));
-        }
+        TRY(put_batch(writer, taken));
     } while (taken > 0);
     /* A run that is killed later leaves every step that was drained. */
     return fflush(writer->file) == 0 ? STATUS_OK : fail_write(writer);

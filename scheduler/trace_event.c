@@ -82,16 +82,16 @@ size_t trace_event_name(const struct span *span, char *out, size_t out_bytes)
     const char *direction = span->args[TRACE_ARG_DIRECTION] == LANE_B ? "B" : "F";
     int length = 0;
 
-    if (stage < 0 || microbatch < 0) {
+    if (stage < 0 || microbatch < 0 ||
+        (!trace_kind_is_compute(span->kind) && span->kind != TRACE_SEND &&
+         span->kind != TRACE_RECV)) {
         length = snprintf(out, out_bytes, "%s", trace_kind_name(span->kind));
-    } else if (span->kind == TRACE_SEND || span->kind == TRACE_RECV) {
-        length = snprintf(out, out_bytes, "%d%s_%s%d", (int)stage,
-                          span->kind == TRACE_SEND ? "SEND" : "RECV", direction, (int)microbatch);
     } else if (trace_kind_is_compute(span->kind)) {
         length = snprintf(out, out_bytes, "%d%s%d", (int)stage, trace_kind_name(span->kind),
                           (int)microbatch);
     } else {
-        length = snprintf(out, out_bytes, "%s", trace_kind_name(span->kind));
+        length = snprintf(out, out_bytes, "%d%s_%s%d", (int)stage,
+                          span->kind == TRACE_SEND ? "SEND" : "RECV", direction, (int)microbatch);
     }
     return length < 0 ? 0 : (size_t)length;
 }
@@ -203,19 +203,26 @@ static bool find_kind(const char *name, uint32_t *kind_out)
     return false;
 }
 
+static enum status take_arg(const json_t *args, const char *name, int32_t *arg_out)
+{
+    int64_t value = ACTION_NONE;
+
+    if (json_object_get(args, name) != NULL) {
+        TRY(take_int(args, name, INT32_MIN, INT32_MAX, &value));
+    }
+    *arg_out = (int32_t)value;
+    return STATUS_OK;
+}
+
 static enum status take_args(const json_t *args, struct span *span)
 {
-    int64_t value = 0;
+    int64_t bytes = 0;
 
     for (int arg = 0; arg < SPAN_ARGS; arg++) {
-        span->args[arg] = ACTION_NONE;
-        if (json_object_get(args, arg_names[arg]) != NULL) {
-            TRY(take_int(args, arg_names[arg], INT32_MIN, INT32_MAX, &value));
-            span->args[arg] = (int32_t)value;
-        }
+        TRY(take_arg(args, arg_names[arg], &span->args[arg]));
     }
-    TRY(take_int(args, "bytes", 0, INT64_MAX, &value));
-    span->bytes = (uint64_t)value;
+    TRY(take_int(args, "bytes", 0, INT64_MAX, &bytes));
+    span->bytes = (uint64_t)bytes;
     return STATUS_OK;
 }
 

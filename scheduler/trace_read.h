@@ -19,14 +19,14 @@ extern "C" {
 #endif
 
 struct trace_rank {
+    struct span *spans;    /* owns; by begin, then the longer first; times from the trace's 0 */
+    size_t count;          /* of spans */
+    size_t capacity;       /* private to trace_read.c */
+    uint64_t dropped;      /* spans that the size limit kept out of the file */
     int32_t rank;          /* global rank */
     int32_t pipeline_rank; /* its stage */
     int32_t replica;       /* which pipeline it belongs to: its place among the ranks of a stage */
-    struct span *spans;    /* owns; by begin, then the longer first; times from the trace's 0 */
-    size_t count;
-    size_t capacity;  /* private to trace_read.c */
-    uint64_t dropped; /* spans that the size limit kept out of the file */
-    bool complete;    /* the file has its end */
+    bool complete;         /* the file has its end */
 };
 
 struct trace_run {

@@ -7,18 +7,12 @@
 
 #include "scheduler/trace_event.h"
 
-/* One step as one rank saw it. */
+/* The compute actions of one step as one rank saw them. */
 struct step_span {
     int32_t step;
     int64_t begin_ns;
     int64_t end_ns;
-    bool computes;
 };
-
-static bool counts_for_span(uint32_t kind)
-{
-    return trace_kind_is_compute(kind) || kind == TRACE_SEND || kind == TRACE_RECV;
-}
 
 static int compare_steps(const void *left_item, const void *right_item)
 {
@@ -28,7 +22,7 @@ static int compare_steps(const void *left_item, const void *right_item)
     return (left->step > right->step) - (left->step < right->step);
 }
 
-/* Puts the actions of one rank at the end of `steps`, a run of spans of the same step as one. */
+/* Puts the compute actions of one rank at the end of `steps`, those of a step as one. */
 static size_t gather_steps(const struct trace_rank *rank, struct step_span *steps, size_t used)
 {
     size_t first = used;
@@ -37,7 +31,7 @@ static size_t gather_steps(const struct trace_rank *rank, struct step_span *step
         const struct span *span = &rank->spans[index];
         struct step_span *step = NULL;
 
-        if (!counts_for_span(span->kind) || span->args[TRACE_ARG_EVALUATION] == 1) {
+        if (!trace_kind_is_compute(span->kind) || span->args[TRACE_ARG_EVALUATION] == 1) {
             continue;
         }
         if (used == first || steps[used - 1].step != span->args[TRACE_ARG_STEP]) {
@@ -48,7 +42,6 @@ static size_t gather_steps(const struct trace_rank *rank, struct step_span *step
         step = &steps[used - 1];
         step->begin_ns = span->begin_ns < step->begin_ns ? span->begin_ns : step->begin_ns;
         step->end_ns = span->end_ns > step->end_ns ? span->end_ns : step->end_ns;
-        step->computes = step->computes || trace_kind_is_compute(span->kind);
     }
     return used;
 }
@@ -66,12 +59,9 @@ static void add_spans(struct trace_summary *summary, struct step_span *steps, si
 
             whole.begin_ns = part->begin_ns < whole.begin_ns ? part->begin_ns : whole.begin_ns;
             whole.end_ns = part->end_ns > whole.end_ns ? part->end_ns : whole.end_ns;
-            whole.computes = whole.computes || part->computes;
         }
-        if (whole.computes) {
-            summary->steps++;
-            summary->span_ns += (double)(whole.end_ns - whole.begin_ns);
-        }
+        summary->steps++;
+        summary->span_ns += (double)(whole.end_ns - whole.begin_ns);
     }
 }
 

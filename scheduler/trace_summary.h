@@ -2,9 +2,9 @@
  * trace_summary -- where the time of a run went: busy, bubble and waits by rank.
  *
  * busy = the F, I, W and B spans of training. The span of a step runs, over all ranks, from the
- * begin of its first action to the end of its last before STEP (F, I, W, B, SEND, RECV); the bubble
- * is 1 - sum of busy / (ranks · span). Evaluation does not count. Recompute and waits inside an
- * operation are part of its span, so they count as busy.
+ * begin of its first compute action to the end of its last; the bubble is
+ * 1 - sum of busy / (ranks · span), the number of the step line. Evaluation does not count.
+ * Recompute and waits inside an operation are part of its span, so they count as busy.
  */
 #ifndef SCHEDULER_TRACE_SUMMARY_H
 #define SCHEDULER_TRACE_SUMMARY_H

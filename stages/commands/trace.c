@@ -152,11 +152,14 @@ static enum status parse_request(int argc, char **argv, struct request *request)
     return STATUS_OK;
 }
 
-static enum status print_summary(const struct trace_run *run)
+static enum status print_summary(const struct trace_run *run, const struct request *request)
 {
     struct trace_summary summary;
     enum status status = STATUS_OK;
 
+    if (!request->summary) {
+        return STATUS_OK;
+    }
     TRY(trace_summary_make(run, &summary));
     status = trace_summary_print(&summary, stdout);
     trace_summary_release(&summary);
@@ -183,33 +186,48 @@ static enum status choose_steps(const struct trace_run *run, struct request *req
     return STATUS_OK;
 }
 
-/* The picture comes last: it forgets the steps that it does not show. */
+static enum status merge(const struct trace_run *run, const struct request *request)
+{
+    if (request->json == NULL) {
+        return STATUS_OK;
+    }
+    TRY(trace_merge_write(run, request->json));
+    log_info("wrote %s", request->json);
+    return STATUS_OK;
+}
+
+/* Forgets the steps that the picture does not show. */
+static enum status draw(struct trace_run *run, const struct request *request)
+{
+    int32_t first = request->last_step - STEPS_DRAWN + 1;
+
+    if (request->svg == NULL) {
+        return STATUS_OK;
+    }
+    if (!request->has_steps && first > request->first_step) {
+        trace_run_keep(run, first, request->last_step);
+    }
+    TRY(timeline_write(run, NULL, request->svg));
+    log_info("wrote %s", request->svg);
+    return STATUS_OK;
+}
+
+/* Without --steps the merged trace holds all that was written, whole steps or not; with it, all
+ * that was written of those steps. */
 static enum status show(struct trace_run *run, struct request *request)
 {
     if (request->has_steps) {
         TRY(choose_steps(run, request));
         trace_run_keep(run, request->first_step, request->last_step);
     }
-    if (request->json != NULL) {
-        TRY(trace_merge_write(run, request->json));
-        log_info("wrote %s", request->json);
-    }
+    TRY(merge(run, request));
     if (request->svg == NULL && !request->summary) {
         return STATUS_OK;
     }
     TRY(choose_steps(run, request));
     trace_run_keep(run, request->first_step, request->last_step);
-    if (request->summary) {
-        TRY(print_summary(run));
-    }
-    if (request->svg != NULL) {
-        if (!request->has_steps && request->last_step - request->first_step >= STEPS_DRAWN) {
-            trace_run_keep(run, request->last_step - STEPS_DRAWN + 1, request->last_step);
-        }
-        TRY(timeline_write(run, NULL, request->svg));
-        log_info("wrote %s", request->svg);
-    }
-    return STATUS_OK;
+    TRY(print_summary(run, request));
+    return draw(run, request);
 }
 
 enum status command_trace(int argc, char **argv)

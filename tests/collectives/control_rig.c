@@ -92,6 +92,18 @@ void rig_run(struct control_rig *rig, rig_body_fn body)
     }
 }
 
+void rig_assert_all_well(const struct control_rig *rig)
+{
+    for (int32_t rank = 0; rank < rig->world; rank++) {
+        const struct rig_rank *self = &rig->ranks[rank];
+
+        if (self->opened != STATUS_OK || self->ended != STATUS_OK || self->closed != STATUS_OK) {
+            fail_msg("rank %d: open %d (%s), body %d (%s), close %d", (int)rank, (int)self->opened,
+                     self->opened_text, (int)self->ended, self->ended_text, (int)self->closed);
+        }
+    }
+}
+
 void rig_release(struct control_rig *rig)
 {
     char path[96];

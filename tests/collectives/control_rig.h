@@ -57,6 +57,9 @@ void rig_init(struct control_rig *rig, int32_t world);
  * that is not absent. */
 void rig_run(struct control_rig *rig, rig_body_fn body);
 
+/* Fails the test unless open, body and close of every rank went well. */
+void rig_assert_all_well(const struct control_rig *rig);
+
 void rig_release(struct control_rig *rig);
 
 /* A deadline far away, so that no test hangs. */

@@ -1,3 +1,6 @@
+/*
+ * Rounds: what all ranks give becomes one answer, the same for all.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,157 +44,6 @@ static struct control_round every_round(uint64_t number, const struct control_va
                                   .value_count = value_count,
                                   .note = ""};
 }
-
-static void assert_all(const struct control_rig *rig)
-{
-    for (int32_t rank = 0; rank < rig->world; rank++) {
-        const struct rig_rank *self = &rig->ranks[rank];
-
-        if (self->opened != STATUS_OK || self->ended != STATUS_OK || self->closed != STATUS_OK) {
-            fail_msg("rank %d: open %d (%s), body %d (%s), close %d", (int)rank, (int)self->opened,
-                     self->opened_text, (int)self->ended, self->ended_text, (int)self->closed);
-        }
-    }
-}
-
-/* ---- start ---- */
-
-static enum status read_welcome(struct rig_rank *self)
-{
-    size_t bytes = 0;
-    const void *welcome = control_welcome(self->control, &bytes);
-    const struct control_config *first = &self->rig->ranks[0].config;
-
-    return rig_expect(bytes == first->welcome_bytes && memcmp(welcome, first->welcome, bytes) == 0,
-                      "the welcome is rank 0's");
-}
-
-static void test_every_rank_of_any_world_gets_the_welcome(void **state)
-{
-    (void)state;
-    for (int32_t world = 1; world <= RIG_RANKS_MOST; world++) {
-        struct control_rig rig;
-
-        rig_init(&rig, world);
-        rig_run(&rig, read_welcome);
-        assert_all(&rig);
-        rig_release(&rig);
-    }
-}
-
-static void test_a_welcome_of_the_largest_size_arrives(void **state)
-{
-    static unsigned char plan[CONTROL_WELCOME_MOST_BYTES];
-    struct control_rig rig;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(plan); i++) {
-        plan[i] = (unsigned char)(i * 31U >> 3);
-    }
-    rig_init(&rig, 3);
-    rig.ranks[0].config.welcome = plan;
-    rig.ranks[0].config.welcome_bytes = sizeof(plan);
-    rig_run(&rig, read_welcome);
-    assert_all(&rig);
-    rig_release(&rig);
-}
-
-static void test_a_rank_with_another_configuration_is_refused_everywhere_by_name(void **state)
-{
-    struct control_rig rig;
-
-    (void)state;
-    rig_init(&rig, 4);
-    rig.ranks[2].config.config_hash = 0xabcd;
-    rig_run(&rig, NULL);
-    for (int32_t rank = 0; rank < 4; rank++) {
-        const struct rig_rank *self = &rig.ranks[rank];
-
-        assert_int_equal(self->opened, STATUS_ERR_REFUSED);
-        assert_non_null(strstr(self->opened_text, "rank 2"));
-        assert_non_null(strstr(self->opened_text, "configuration"));
-        assert_non_null(strstr(self->opened_text, "000000000000abcd"));
-        assert_non_null(strstr(self->opened_text, "0000000000001234"));
-        assert_int_equal(self->aborts, 1);
-        assert_true(cancel_requested(&self->cancel));
-    }
-    rig_release(&rig);
-}
-
-static void test_a_rank_with_another_kernel_variant_is_refused_by_both_names(void **state)
-{
-    struct control_rig rig;
-
-    (void)state;
-    rig_init(&rig, 2);
-    rig.ranks[1].config.variant = "wide";
-    rig_run(&rig, NULL);
-    for (int32_t rank = 0; rank < 2; rank++) {
-        assert_int_equal(rig.ranks[rank].opened, STATUS_ERR_REFUSED);
-        assert_non_null(strstr(rig.ranks[rank].opened_text, "'wide'"));
-        assert_non_null(strstr(rig.ranks[rank].opened_text, "'plain'"));
-    }
-    rig_release(&rig);
-}
-
-static void test_a_rank_of_another_world_is_refused(void **state)
-{
-    struct control_rig rig;
-
-    (void)state;
-    rig_init(&rig, 2);
-    rig.ranks[1].config.world = 5;
-    rig_run(&rig, NULL);
-    assert_int_equal(rig.ranks[0].opened, STATUS_ERR_REFUSED);
-    assert_int_equal(rig.ranks[1].opened, STATUS_ERR_REFUSED);
-    assert_non_null(strstr(rig.ranks[0].opened_text, "rank 1 of 5"));
-    rig_release(&rig);
-}
-
-static void test_ranks_that_do_not_come_are_named(void **state)
-{
-    struct control_rig rig;
-
-    (void)state;
-    rig_init(&rig, 5);
-    rig.ranks[1].absent = true;
-    rig.ranks[3].absent = true;
-    rig.ranks[0].config.start_timeout_s = 0.4;
-    rig_run(&rig, NULL);
-    for (int32_t rank = 0; rank < 5; rank += 2) {
-        assert_int_equal(rig.ranks[rank].opened, STATUS_ERR_TIMEOUT);
-        assert_non_null(strstr(rig.ranks[rank].opened_text, "ranks 1, 3 of 5"));
-    }
-    rig_release(&rig);
-}
-
-static void test_a_rank_whose_rank_0_never_comes_says_where_it_looked(void **state)
-{
-    struct control_rig rig;
-
-    (void)state;
-    rig_init(&rig, 2);
-    rig.ranks[0].absent = true;
-    rig.ranks[1].config.start_timeout_s = 0.3;
-    rig_run(&rig, NULL);
-    assert_int_equal(rig.ranks[1].opened, STATUS_ERR_TIMEOUT);
-    assert_non_null(strstr(rig.ranks[1].opened_text, rig.directory));
-    rig_release(&rig);
-}
-
-static void test_beats_that_cannot_tell_a_death_are_refused(void **state)
-{
-    struct control_rig rig;
-
-    (void)state;
-    rig_init(&rig, 1);
-    rig.ranks[0].config.dead_after_s = 0.06;
-    rig_run(&rig, NULL);
-    assert_int_equal(rig.ranks[0].opened, STATUS_ERR_REFUSED);
-    rig_release(&rig);
-}
-
-/* ---- rounds ---- */
 
 /* Rank r gives 0.1·(r+1) and 1e16·(-1)^r to the sum, r-100 to the maximum; rank 1 (or 0) gives
  * ONCE. What comes of it, computed anew: */
@@ -241,7 +93,7 @@ static void test_a_round_reduces_every_kind_of_key_in_rank_order(void **state)
 
         rig_init(&rig, world);
         rig_run(&rig, give_every_kind);
-        assert_all(&rig);
+        rig_assert_all_well(&rig);
         rig_release(&rig);
     }
 }
@@ -267,7 +119,7 @@ static void test_nan_is_the_largest_of_all(void **state)
     (void)state;
     rig_init(&rig, 3);
     rig_run(&rig, give_nan);
-    assert_all(&rig);
+    rig_assert_all_well(&rig);
     rig_release(&rig);
 }
 
@@ -362,30 +214,25 @@ static void test_the_lowest_rank_with_a_note_is_told_to_all(void **state)
     (void)state;
     rig_init(&rig, 4);
     rig_run(&rig, give_notes);
-    assert_all(&rig);
+    rig_assert_all_well(&rig);
     rig_release(&rig);
 }
 
+static struct control_key most_keys[CONTROL_KEYS_MOST];
+static struct control_value most_values[CONTROL_KEYS_MOST];
+
 static enum status give_the_most_keys(struct rig_rank *self)
 {
-    static struct control_key keys[CONTROL_KEYS_MOST];
-    static struct control_value values[CONTROL_KEYS_MOST];
     static double numbers[2][CONTROL_KEYS_MOST];
     struct control_answer answer = {.numbers = numbers[self->rank]};
     struct control_round round = {.name = "STEP",
                                   .number = 1,
-                                  .keys = keys,
+                                  .keys = most_keys,
                                   .key_count = CONTROL_KEYS_MOST,
-                                  .values = values,
+                                  .values = most_values,
                                   .value_count = CONTROL_KEYS_MOST,
                                   .note = ""};
 
-    if (self->rank == 0) {
-        for (int32_t i = 0; i < CONTROL_KEYS_MOST; i++) {
-            keys[i] = (struct control_key){.name = "h.11.attention.c_attn", .op = CONTROL_SUM};
-            values[i] = (struct control_value){.key = i, .number = i + 0.5};
-        }
-    }
     TRY(rig_barrier(self, 1));
     TRY(control_reduce(self->control, &round, &answer, rig_deadline()));
     for (int32_t i = 0; i < CONTROL_KEYS_MOST; i++) {
@@ -399,9 +246,13 @@ static void test_a_round_may_have_the_most_keys(void **state)
     struct control_rig rig;
 
     (void)state;
+    for (int32_t i = 0; i < CONTROL_KEYS_MOST; i++) {
+        most_keys[i] = (struct control_key){.name = "h.11.attention.c_attn", .op = CONTROL_SUM};
+        most_values[i] = (struct control_value){.key = i, .number = i + 0.5};
+    }
     rig_init(&rig, 2);
     rig_run(&rig, give_the_most_keys);
-    assert_all(&rig);
+    rig_assert_all_well(&rig);
     rig_release(&rig);
 }
 
@@ -465,173 +316,14 @@ static void test_a_stop_anywhere_is_in_the_same_answer_everywhere(void **state)
 
         rig_init(&rig, world);
         rig_run(&rig, stop_in_round_three);
-        assert_all(&rig);
+        rig_assert_all_well(&rig);
         rig_release(&rig);
     }
-}
-
-/* ---- abort ---- */
-
-static enum status abort_from_turns(struct rig_rank *self)
-{
-    TRY(rig_barrier(self, 1));
-    if (self->rank == self->rig->turns) {
-        control_abort(self->control, "disk full while saving step 4");
-        control_abort(self->control, "a second cause");
-    }
-    return rig_barrier(self, 2);
-}
-
-static void test_an_abort_of_any_rank_reaches_all_with_its_cause(void **state)
-{
-    (void)state;
-    for (int culprit = 0; culprit < 4; culprit++) {
-        struct control_rig rig;
-
-        rig_init(&rig, 4);
-        rig.turns = culprit;
-        rig_run(&rig, abort_from_turns);
-        for (int32_t rank = 0; rank < 4; rank++) {
-            const struct rig_rank *self = &rig.ranks[rank];
-
-            assert_int_equal(self->ended, rank == culprit ? STATUS_ERR_CANCELLED : STATUS_ERR_PEER);
-            assert_string_equal(self->ended_text, "disk full while saving step 4");
-            assert_string_equal(self->cause, "disk full while saving step 4");
-            assert_int_equal(self->cause_rank, culprit);
-            assert_int_equal(self->aborts, 1);
-            assert_true(cancel_requested(&self->cancel));
-            assert_int_equal(self->closed, STATUS_OK);
-        }
-        rig_release(&rig);
-    }
-}
-
-static enum status abort_alone(struct rig_rank *self)
-{
-    control_abort(self->control, "alone");
-    return rig_barrier(self, 1);
-}
-
-static void test_a_world_of_one_aborts_alike(void **state)
-{
-    struct control_rig rig;
-
-    (void)state;
-    rig_init(&rig, 1);
-    rig_run(&rig, abort_alone);
-    assert_int_equal(rig.ranks[0].ended, STATUS_ERR_CANCELLED);
-    assert_string_equal(rig.ranks[0].cause, "alone");
-    assert_int_equal(rig.ranks[0].aborts, 1);
-    rig_release(&rig);
-}
-
-static enum status leave_early(struct rig_rank *self)
-{
-    TRY(rig_barrier(self, 1));
-    return self->rank == 1 ? STATUS_OK : rig_barrier(self, 2);
-}
-
-static void test_a_rank_that_leaves_while_others_wait_is_named(void **state)
-{
-    struct control_rig rig;
-
-    (void)state;
-    rig_init(&rig, 3);
-    rig_run(&rig, leave_early);
-    assert_int_equal(rig.ranks[1].closed, STATUS_OK);
-    assert_int_equal(rig.ranks[0].ended, STATUS_ERR_PEER);
-    assert_int_equal(rig.ranks[2].ended, STATUS_ERR_PEER);
-    assert_non_null(strstr(rig.ranks[2].ended_text, "rank 1"));
-    assert_non_null(strstr(rig.ranks[2].ended_text, "BARRIER 2"));
-    rig_release(&rig);
-}
-
-/* ---- stall ---- */
-
-static void describe_step(void *context, int32_t rank, const struct control_progress *progress,
-                          char *text, size_t text_bytes)
-{
-    (void)context;
-    (void)snprintf(text, text_bytes, "stage %d, step %d, action %d (1F3)", (int)rank,
-                   (int)progress->step, (int)progress->action);
-}
-
-/* Rank 2 hangs in action 17; the others wait for it, each in its own way, and for longer. */
-static enum status hang_in_action(struct rig_rank *self)
-{
-    struct control_progress progress = {.step = 5, .phase = 1, .action = self->rank};
-
-    progress.waits = self->rank == 1;
-    control_progress(self->control, &progress);
-    TRY(rig_barrier(self, 1));
-    if (self->rank == 0) {
-        return rig_barrier(self, 2);
-    }
-    if (self->rank == 2) {
-        progress.action = 17;
-        control_progress(self->control, &progress);
-    }
-    while (!cancel_requested(&self->cancel)) {
-        clock_sleep_ns(CLOCK_MS);
-    }
-    return STATUS_OK;
-}
-
-static void test_a_rank_that_hangs_is_named_with_what_it_was_doing(void **state)
-{
-    struct control_rig rig;
-
-    (void)state;
-    rig_init(&rig, 3);
-    rig.ranks[0].config.stall_after_s = 0.4;
-    rig.ranks[0].config.describe = describe_step;
-    rig_run(&rig, hang_in_action);
-    for (int32_t rank = 0; rank < 3; rank++) {
-        assert_int_equal(rig.ranks[rank].cause_rank, 2);
-        assert_non_null(strstr(rig.ranks[rank].cause, "hangs"));
-        assert_non_null(strstr(rig.ranks[rank].cause, "stage 2, step 5, action 17 (1F3)"));
-    }
-    assert_int_equal(rig.ranks[0].ended, STATUS_ERR_PEER);
-    rig_release(&rig);
-}
-
-/* The others are in a round for several times the limit while rank 1 works on. */
-static enum status wait_for_a_slow_rank(struct rig_rank *self)
-{
-    struct control_progress progress = {.step = 1, .action = 0};
-    int64_t until_ns = clock_now_ns() + 1800 * CLOCK_MS;
-
-    while (self->rank == 1 && clock_now_ns() < until_ns) {
-        progress.action++;
-        control_progress(self->control, &progress);
-        clock_sleep_ns(5 * CLOCK_MS);
-    }
-    return rig_barrier(self, 1);
-}
-
-static void test_a_rank_that_waits_in_a_round_does_not_hang(void **state)
-{
-    struct control_rig rig;
-
-    (void)state;
-    rig_init(&rig, 3);
-    rig.ranks[0].config.stall_after_s = 0.8;
-    rig_run(&rig, wait_for_a_slow_rank);
-    assert_all(&rig);
-    rig_release(&rig);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_rank_of_any_world_gets_the_welcome),
-        cmocka_unit_test(test_a_welcome_of_the_largest_size_arrives),
-        cmocka_unit_test(test_a_rank_with_another_configuration_is_refused_everywhere_by_name),
-        cmocka_unit_test(test_a_rank_with_another_kernel_variant_is_refused_by_both_names),
-        cmocka_unit_test(test_a_rank_of_another_world_is_refused),
-        cmocka_unit_test(test_ranks_that_do_not_come_are_named),
-        cmocka_unit_test(test_a_rank_whose_rank_0_never_comes_says_where_it_looked),
-        cmocka_unit_test(test_beats_that_cannot_tell_a_death_are_refused),
         cmocka_unit_test(test_a_round_reduces_every_kind_of_key_in_rank_order),
         cmocka_unit_test(test_nan_is_the_largest_of_all),
         cmocka_unit_test(test_once_given_twice_is_an_error_by_name_on_all_ranks),
@@ -642,11 +334,6 @@ int main(void)
         cmocka_unit_test(test_a_round_may_have_the_most_keys),
         cmocka_unit_test(test_a_deadline_ends_a_round_that_others_do_not_join),
         cmocka_unit_test(test_a_stop_anywhere_is_in_the_same_answer_everywhere),
-        cmocka_unit_test(test_an_abort_of_any_rank_reaches_all_with_its_cause),
-        cmocka_unit_test(test_a_world_of_one_aborts_alike),
-        cmocka_unit_test(test_a_rank_that_leaves_while_others_wait_is_named),
-        cmocka_unit_test(test_a_rank_that_hangs_is_named_with_what_it_was_doing),
-        cmocka_unit_test(test_a_rank_that_waits_in_a_round_does_not_hang),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,7 +68,8 @@ struct end {
     int64_t steps;
     int64_t skip_every; /* of so many steps one brings no weights back; 0: none */
     struct cancel *cancel;
-    const char *wrong; /* NULL where all went well */
+    int64_t *steps_ended; /* by the owner; shared by both ends, atomic */
+    const char *wrong;    /* NULL where all went well */
     enum status opened;
     char text[STATUS_MESSAGE_BYTES];
 };
@@ -76,6 +77,20 @@ struct end {
 static bool is_skipped(const struct end *end, int64_t step)
 {
     return end->skip_every > 0 && step % end->skip_every == 0;
+}
+
+/* Stands for the STEP round, in which the owner takes part once it has used the gradient. */
+static bool await_step(const struct end *end, int64_t step)
+{
+    int64_t deadline_ns = clock_deadline(PATIENCE_S);
+
+    while (__atomic_load_n(end->steps_ended, __ATOMIC_ACQUIRE) < step) {
+        if (clock_now_ns() > deadline_ns) {
+            return false;
+        }
+        clock_sleep_ns(CLOCK_MS / 4);
+    }
+    return true;
 }
 
 static const char *run_owner(struct end *end, struct embedding_sync *sync, float *landing,
@@ -97,6 +112,7 @@ static const char *run_owner(struct end *end, struct embedding_sync *sync, float
         if (begin_ns <= 0 || end_ns < begin_ns) {
             return "the transfer has a begin and an end";
         }
+        __atomic_store_n(end->steps_ended, step, __ATOMIC_RELEASE);
         if (!is_skipped(end, step)) {
             fill(weights, end->elems, ++version, -1.0F);
             if (embedding_sync_send_weights(sync, version, weights) != STATUS_OK) {
@@ -122,6 +138,9 @@ static const char *run_head(struct end *end, struct embedding_sync *sync, float 
         fill(gradient, end->elems, step, 1.0F);
         if (embedding_sync_send_gradient(sync, step, gradient) != STATUS_OK) {
             return "the head sends the gradient";
+        }
+        if (!await_step(end, step)) {
+            return "the step ends";
         }
         version += is_skipped(end, step) ? 0 : 1;
     }
@@ -183,8 +202,12 @@ static void run_pair(struct end *owner, struct end *head)
 static void expect_good_steps(size_t elems, int64_t steps, int64_t skip_every)
 {
     struct cancel cancel = {0};
-    struct end owner = {
-        .elems = elems, .steps = steps, .skip_every = skip_every, .cancel = &cancel};
+    int64_t steps_ended = 0;
+    struct end owner = {.elems = elems,
+                        .steps = steps,
+                        .skip_every = skip_every,
+                        .cancel = &cancel,
+                        .steps_ended = &steps_ended};
     struct end head = owner;
 
     run_pair(&owner, &head);

@@ -178,7 +178,7 @@ static void expect_backward(int32_t stages, int32_t microbatch, const uint64_t *
 void fake_totals_expect(int32_t stages, int32_t microbatches, bool trains, bool syncs,
                         struct fake_totals *totals_out)
 {
-    uint64_t inputs[FAKE_MOST_STAGES + 1];
+    uint64_t inputs[FAKE_MOST_STAGES + 1] = {0};
 
     for (int32_t s = 0; s < stages; s++) {
         totals_out[s] = (struct fake_totals){0};

@@ -19,6 +19,8 @@
 
 #define WATCHDOG_SECONDS 60.0
 
+/* The names are the linker's. NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
+ */
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *old, size_t bytes);
@@ -46,6 +48,7 @@ void *__wrap_realloc(void *old, size_t bytes)
     allocations++;
     return __real_realloc(old, bytes);
 }
+/* NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming) */
 
 /* What one run came to. */
 struct outcome {

@@ -22,7 +22,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CONCURRENT_PRODUCTS 500
 #else
-#define CONCURRENT_PRODUCTS 10000
+#define CONCURRENT_PRODUCTS 100000
 #endif
 #define CONCURRENT_THREADS 4
 
@@ -107,8 +107,9 @@ static void assert_product(const struct problem *p, const float *before)
     }
 }
 
-static const size_t shapes[][3] = {{1, 1, 1},   {1, 100, 7},  {100, 1, 7},    {3, 5, 2},
-                                   {17, 31, 9}, {64, 64, 64}, {129, 97, 101}, {200, 65, 33}};
+static const size_t shapes[][3] = {{1, 1, 1},     {1, 100, 7},   {100, 1, 7},    {3, 5, 2},
+                                   {17, 31, 9},   {64, 64, 64},  {129, 97, 101}, {200, 65, 33},
+                                   {20, 401, 80}, {201, 300, 37}};
 
 static void check_all_shapes(enum gemm_op op_a, enum gemm_op op_b, struct stream *stream)
 {
