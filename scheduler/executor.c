@@ -93,14 +93,20 @@ static enum status wait_for(struct executor *executor, const struct plan_line *l
     return STATUS_OK;
 }
 
-static enum status issue(struct executor *executor, const struct action *action, int32_t index,
-                         struct worker *worker)
+/* Issues the action at `index`; STEP only after what it needs has ended. */
+static enum status issue(struct executor *executor, const struct plan_line *line, int32_t index,
+                         struct worker *worker, int64_t deadline_ns)
 {
+    const struct action *action = &line->actions[index];
     worker_ticket dependencies[ACTION_DEPENDS];
     int32_t count = gather_dependencies(executor, action, index, dependencies);
-    enum status status =
-        worker->ops->issue(worker, action, index, dependencies, count, &executor->tickets[index]);
+    enum status status = STATUS_OK;
 
+    if (action->kind == ACTION_STEP) {
+        TRY(wait_for(executor, line, index, action, worker, deadline_ns));
+    }
+    status =
+        worker->ops->issue(worker, action, index, dependencies, count, &executor->tickets[index]);
     return status < 0 ? name_failure(status, action, index, "") : STATUS_OK;
 }
 
@@ -110,16 +116,11 @@ enum status executor_run(struct executor *executor, const struct plan_line *line
     ENSURE(line->count <= executor->capacity, "a line of %d actions, room for %d", (int)line->count,
            (int)executor->capacity);
     for (int32_t index = 0; index < line->count; index++) {
-        const struct action *action = &line->actions[index];
-
         set_progress(executor, index);
         if (cancel_requested(cancel)) {
             return status_note(STATUS_ERR_CANCELLED, "cancelled before action %d", (int)index);
         }
-        if (action->kind == ACTION_STEP) {
-            TRY(wait_for(executor, line, index, action, worker, deadline_ns));
-        }
-        TRY(issue(executor, action, index, worker));
+        TRY(issue(executor, line, index, worker, deadline_ns));
     }
     return wait_for(executor, line, line->count, NULL, worker, deadline_ns);
 }

@@ -129,6 +129,10 @@ static void write_rank(const struct scratch *scratch, const char *middle)
     scratch_write(path, text, (size_t)length);
 }
 
+static const char step_too_large[] =
+    "{\"ph\":\"X\",\"name\":\"F\",\"cat\":\"F\",\"ts\":1,\"dur\":1,"
+    "\"args\":{\"bytes\":0,\"step\":2147483648}}";
+
 static void a_malformed_line_is_refused_with_its_place(void **state)
 {
     static const char *const lines[] = {
@@ -140,8 +144,8 @@ static void a_malformed_line_is_refused_with_its_place(void **state)
         "{\"ph\":\"X\",\"name\":\"F\",\"cat\":\"F\",\"ts\":1e300,\"dur\":1,\"args\":{\"bytes\":0}}",
         "{\"ph\":\"X\",\"name\":\"F\",\"cat\":\"F\",\"ts\":1,\"dur\":-1,\"args\":{\"bytes\":0}}",
         "{\"ph\":\"X\",\"name\":\"F\",\"cat\":\"F\",\"ts\":1,\"dur\":1,\"args\":{\"bytes\":-1}}",
-        "{\"ph\":\"X\",\"name\":\"F\",\"cat\":\"F\",\"ts\":1,\"dur\":1,\"args\":{\"step\":"
-        "4444444444}}",
+        "{\"ph\":\"X\",\"name\":\"F\",\"cat\":\"F\",\"ts\":1,\"dur\":1,\"args\":{\"step\":1.5}}",
+        step_too_large,
         "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":-1,\"args\":{\"run\":\"r\"}}",
     };
 
