@@ -279,6 +279,11 @@ void control_progress(struct control *control, const struct control_progress *pr
     desk_set_progress(&control->desk, progress);
 }
 
+void control_stall_after(struct control *control, double seconds)
+{
+    __atomic_store(&control->config.stall_after_s, &seconds, __ATOMIC_RELAXED);
+}
+
 void control_abort(struct control *control, const char *cause_text)
 {
     struct control_cause cause = {.status = STATUS_ERR_PEER, .rank = control->config.rank};

@@ -67,7 +67,8 @@ struct control_config {
     size_t welcome_bytes;
     double heartbeat_s;
     double dead_after_s;  /* no beat for so long: the rank is dead */
-    double stall_after_s; /* no progress for so long: it hangs; < 0: never */
+    double stall_after_s; /* no progress for so long: it hangs; < 0: never; at the start, see
+                             control_stall_after() */
     double start_timeout_s;
     struct cancel *cancel;        /* borrows until control_close(); set when the job is aborted */
     control_describe_fn describe; /* may be NULL */
@@ -129,6 +130,10 @@ enum status control_reduce(struct control *control, const struct control_round *
 
 /* Tells the control thread what the main thread does; a store, no syscall. */
 void control_progress(struct control *control, const struct control_progress *progress);
+
+/* From now on a rank hangs when its progress has stood still for `seconds` (< 0: never). Only rank
+ * 0's word counts, for all ranks; a store, no syscall. */
+void control_stall_after(struct control *control, double seconds);
 
 /* Ends the job everywhere: `cause` reaches every rank with this rank's number. The first cause
  * wins. Does not block longer than it takes to hand over. */

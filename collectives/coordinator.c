@@ -67,7 +67,6 @@ enum status coordinator_open(struct wire_hub *hub, const struct control_config *
     coordinator->start_deadline_ns = clock_deadline(config->start_timeout_s);
     coordinator->beat_ns = to_ns(config->heartbeat_s);
     coordinator->limits = (struct roster_limits){.dead_after_ns = to_ns(config->dead_after_s),
-                                                 .stall_after_ns = to_ns(config->stall_after_s),
                                                  .last_words_ns = LAST_WORDS_NS,
                                                  .describe = config->describe,
                                                  .context = config->context};
@@ -199,10 +198,14 @@ static enum status judge(struct coordinator *coordinator, int64_t now_ns)
     struct control_cause cause;
     struct roster_limits limits = coordinator->limits;
     char absent[CONTROL_TEXT_BYTES / 2];
+    double stall_after_s = 0.0;
 
     if (coordinator->aborted) {
         return STATUS_OK;
     }
+    /* The main thread may change it at any time. */
+    __atomic_load(&coordinator->config->stall_after_s, &stall_after_s, __ATOMIC_RELAXED);
+    limits.stall_after_ns = to_ns(stall_after_s);
     if (!coordinator->started) {
         limits.stall_after_ns = CLOCK_NEVER; /* who waits for others to come does not hang */
     }

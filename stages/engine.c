@@ -1,5 +1,6 @@
 #include "stages/engine.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,26 @@ static void report_phase(struct engine *engine, enum update_phase phase)
     control_progress(engine->control, &progress);
 }
 
+/* stall_after_s auto: rank 0 tells the control plane what a step of this run may take. */
+static void allow_silence(struct engine *engine, bool in_steps)
+{
+    const struct update_outcome *outcome = &engine->update.outcome;
+    double seconds = ENGINE_STALL_START_S;
+
+    if (engine->config->control.stall_after_s >= 0.0 || engine->grid.rank != 0) {
+        return;
+    }
+    if (in_steps) {
+        for (int32_t stage = 0; stage < plan_stages(engine->plan); stage++) {
+            engine->longest_action_s = fmax(engine->longest_action_s, outcome->F[stage]);
+            engine->longest_action_s =
+                fmax(engine->longest_action_s, outcome->I[stage] + outcome->W[stage]);
+        }
+        seconds = fmax(ENGINE_STALL_LEAST_S, ENGINE_STALL_ACTIONS * engine->longest_action_s);
+    }
+    control_stall_after(engine->control, seconds);
+}
+
 enum status engine_step(struct engine *engine)
 {
     struct update *update = &engine->update;
@@ -57,6 +78,7 @@ enum status engine_step(struct engine *engine)
         TRY(executor_run(&engine->executor, run.line, &engine->worker.base, engine->cancel,
                          run.deadline_ns));
     }
+    allow_silence(engine, true);
     engine->consumed += engine->config->train.global_batch_size;
     return STATUS_OK;
 }
@@ -161,6 +183,7 @@ static enum status export_index(struct engine *engine, const char *directory)
 enum status engine_export(struct engine *engine, const char *directory)
 {
     report_phase(engine, UPDATE_PHASE_END);
+    allow_silence(engine, false);
     TRY(weights_export(directory, engine->grid.pp, engine->grid.shape.pp, &engine->params));
     TRY(finish_export(engine));
     return engine->grid.rank == 0 ? export_index(engine, directory) : STATUS_OK;

@@ -88,12 +88,13 @@ struct engine {
     struct stage_worker worker;
     struct update update;
     struct memory_table memory;
-    int64_t attempts;  /* steps begun */
-    uint64_t runs;     /* lines run, evaluations included */
-    int64_t consumed;  /* samples of the whole run before the next step */
-    int64_t origin_ns; /* time 0 of the traces, the same on all ranks */
-    bool joined;       /* the control plane is up */
-    char *welcome;     /* owns: the plan as rank 0 tells it */
+    int64_t attempts;        /* steps begun */
+    double longest_action_s; /* so far, of any stage, as a mean over a step */
+    uint64_t runs;           /* lines run, evaluations included */
+    int64_t consumed;        /* samples of the whole run before the next step */
+    int64_t origin_ns;       /* time 0 of the traces, the same on all ranks */
+    bool joined;             /* the control plane is up */
+    char *welcome;           /* owns: the plan as rank 0 tells it */
 };
 
 /* Joins the job and prepares everything; blocks until all ranks are ready. *engine_out is set

@@ -16,8 +16,11 @@
 extern "C" {
 #endif
 
-/* Until steps have shown how long an action takes, a rank may be silent for so long. */
+/* control.stall_after_s auto: outside steps (start, load, export) a rank may stand still for so long;
+ * inside, for the larger of a minute and 20 times the longest action so far. */
 #define ENGINE_STALL_START_S 600.0
+#define ENGINE_STALL_LEAST_S 60.0
+#define ENGINE_STALL_ACTIONS 20.0
 
 /* Measures, or places after the allocation, what belongs to no chunk: the head's memory, where
  * its gradient lands, the out buffers. */

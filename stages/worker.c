@@ -73,6 +73,19 @@ static void note_sent(struct stage_worker *worker, struct worker_lane *lane)
     }
 }
 
+/* Tells the control thread what this rank is at; `waits` while it stands still for another one. */
+static void report(struct stage_worker *worker, int32_t index, bool waits)
+{
+    struct control_progress progress = {
+        .step = worker->run.step,
+        .phase = worker->run.evaluation ? UPDATE_PHASE_EVALUATION : UPDATE_PHASE_STEP,
+        .action = index,
+        .waits = waits,
+    };
+
+    control_progress(worker->control, &progress);
+}
+
 static enum status wait_failed(const struct stage_worker *worker, enum status status,
                                const char *what, const struct action *action)
 {
@@ -100,6 +113,7 @@ static enum status wait_received(struct stage_worker *worker, int32_t index, int
         return STATUS_OK;
     }
     begin_ns = clock_now_ns();
+    report(worker, index, true);
     status = comm_wait_arrival(lane, action->landing, message_tag(worker, action), worker->cancel,
                                deadline_ns);
     if (status < 0) {
@@ -124,6 +138,7 @@ static enum status wait_sent(struct stage_worker *worker, int32_t index, int64_t
 
     /* A later SEND of the lane means that this one has left long ago. */
     if (lane->sending == action) {
+        report(worker, index, true);
         status = comm_wait_sent(lane->out, worker->cancel, deadline_ns);
         if (status < 0) {
             return wait_failed(worker, status, "a landing buffer for", action);
@@ -348,16 +363,11 @@ static enum status issue(struct worker *base, const struct action *action, int32
                          worker_ticket *ticket_out)
 {
     struct stage_worker *worker = of(base);
-    struct control_progress progress = {
-        .step = worker->run.step,
-        .phase = worker->run.evaluation ? UPDATE_PHASE_EVALUATION : UPDATE_PHASE_STEP,
-        .action = index,
-    };
 
-    control_progress(worker->control, &progress);
     for (int32_t i = 0; i < count; i++) {
         TRY(wait_ticket(worker, dependencies[i], worker->run.deadline_ns));
     }
+    report(worker, index, false);
     if (!worker->run.evaluation &&
         fault_strike(&worker->fault, worker->rank, worker->run.step, index, worker->cancel)) {
         worker->params->table[0].grad[0] = NAN;

@@ -1,5 +1,6 @@
 #include "tests/stages/engine_rig.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,6 +137,21 @@ static void *run_rank(void *context)
     return NULL;
 }
 
+/* Sockets that a killed start or a closed one left. */
+static void remove_directory(const char *path)
+{
+    DIR *directory = opendir(path);
+    const struct dirent *entry = NULL;
+
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        (void)unlinkat(dirfd(directory), entry->d_name, 0);
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    (void)rmdir(path);
+}
+
 static void load_config(struct rig *rig, const char *yaml, const char *const *overrides, int count)
 {
     char path[128];
@@ -217,7 +233,7 @@ void rig_run(const char *yaml, const char *const *overrides, int override_count,
         compare_ranks(rig);
     }
     config_destroy(&rig->config);
-    (void)rmdir(rig->directory);
+    remove_directory(rig->directory);
     (void)pthread_mutex_destroy(&rig->mutex);
     free(rig);
 }
