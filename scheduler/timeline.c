@@ -293,8 +293,9 @@ static void draw_bar(const struct timeline *timeline, const struct trace_rank *r
 #undef X
     };
     double x = x_of(timeline, span->begin_ns);
-    double width = x_of(timeline, span->end_ns) - x;
     bool thin = span->kind == TRACE_SYNC;
+    /* The head's gradient leaves in no time; it is shown all the same. */
+    double width = fmax(x_of(timeline, span->end_ns) - x, thin ? 2.0 : 0.0);
     double y = y_of(rank) + (thin ? BAR_HEIGHT + 2.0 : 0.0);
     /* A hair of white between neighbours, as long as both can be seen. */
     double gap = width > 3.0 ? 0.6 : 0.0;

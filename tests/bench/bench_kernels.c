@@ -16,7 +16,9 @@
 #include "tensor/kernels.h"
 #include "tensor/stream.h"
 
-enum { ROUNDS = 9 };
+enum {
+    ROUNDS = 9
+};
 
 typedef enum status (*work_fn)(const void *context);
 

@@ -271,8 +271,10 @@ static void messages_stay_within_their_replica(void **state)
 
     (void)state;
     for (int32_t index = 0; index < 4; index++) {
-        struct span span = {
-            .kind = index < 2 ? TRACE_SEND : TRACE_RECV, .begin_ns = index, .end_ns = 10 + index};
+        /* The second pipeline sends last and receives first. */
+        struct span span = {.kind = index < 2 ? TRACE_SEND : TRACE_RECV,
+                            .begin_ns = index < 2 ? index : 10 - index,
+                            .end_ns = 20};
 
         ranks[index].rank = index;
         ranks[index].pipeline_rank = index / 2;
@@ -289,6 +291,39 @@ static void messages_stay_within_their_replica(void **state)
     for (size_t index = 0; index < 4; index++) {
         free(ranks[index].spans);
     }
+}
+
+/* Ends of the same lane meet by their place in it, also where one of them is lost. */
+static void messages_meet_by_their_sequence(void **state)
+{
+    struct trace_rank ranks[2] = {{.pipeline_rank = 0}, {.rank = 1, .pipeline_rank = 1}};
+    struct trace_run run = {.ranks = ranks, .count = 2};
+    struct trace_message *messages = NULL;
+    size_t count = 0;
+
+    (void)state;
+    for (int32_t sequence = 0; sequence < 4; sequence++) {
+        struct span span = {.kind = TRACE_SEND, .begin_ns = sequence, .end_ns = sequence + 1};
+
+        span.args[TRACE_ARG_SEQUENCE] = sequence;
+        span.args[TRACE_ARG_PEER] = 1;
+        assert_int_equal(trace_rank_append(&ranks[0], &span), STATUS_OK);
+        span.kind = TRACE_RECV;
+        span.args[TRACE_ARG_PEER] = 0;
+        if (sequence != 1) {
+            assert_int_equal(trace_rank_append(&ranks[1], &span), STATUS_OK);
+        }
+    }
+    trace_run_arrange(&run);
+    assert_int_equal(trace_messages_find(&run, &messages, &count), STATUS_OK);
+    assert_int_equal(count, 3);
+    for (size_t index = 0; index < count; index++) {
+        assert_int_equal(messages[index].send->args[TRACE_ARG_SEQUENCE],
+                         messages[index].recv->args[TRACE_ARG_SEQUENCE]);
+    }
+    free(messages);
+    free(ranks[0].spans);
+    free(ranks[1].spans);
 }
 
 static void a_message_with_one_end_has_no_arrow(void **state)
@@ -326,6 +361,7 @@ int main(void)
         cmocka_unit_test(ranks_come_in_the_order_of_time_with_their_names),
         cmocka_unit_test(slices_that_overlap_get_tracks_of_their_own),
         cmocka_unit_test(messages_stay_within_their_replica),
+        cmocka_unit_test(messages_meet_by_their_sequence),
         cmocka_unit_test(a_message_with_one_end_has_no_arrow),
         cmocka_unit_test(a_place_that_cannot_be_written_is_an_error),
     };

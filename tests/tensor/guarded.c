@@ -8,7 +8,10 @@
 
 #include <cmocka.h>
 
-enum { BAND_ELEMS = 64, BAND_BYTE = 0xA5 };
+enum {
+    BAND_ELEMS = 64,
+    BAND_BYTE = 0xA5
+};
 
 void guarded_make(struct guarded *guarded, size_t elems)
 {

@@ -56,8 +56,7 @@ void naive_attention_forward(double *out, double *lse, const double *q, const do
 /* dp = dout·v, ds = p (dp - sum of p dp): the derivative of softmax, without the kernel's
  * shortcut through out. */
 void naive_attention_backward(double *dq, double *dk, double *dv, const double *dout,
-                              const double *q, const double *k, const double *v, size_t T,
-                              size_t D)
+                              const double *q, const double *k, const double *v, size_t T, size_t D)
 {
     double *lse = calloc(T, sizeof(*lse));
     double *p = weights(q, k, lse, T, D);

@@ -19,7 +19,7 @@ static const char *const variants[] = {"cpu-v3", "cpu-base"};
 
 /* B, T, H, D: around the edges of panels, blocks and tiles. */
 static const struct attention_shape shapes[] = {
-    {1, 1, 1, 1},  {2, 5, 3, 7},    {1, 23, 2, 16}, {1, 24, 1, 64}, {1, 25, 2, 33},  {2, 48, 1, 8},
+    {1, 1, 1, 1},  {2, 5, 3, 7},    {1, 23, 2, 16}, {1, 24, 1, 64},  {1, 25, 2, 33},  {2, 48, 1, 8},
     {1, 49, 2, 5}, {1, 96, 1, 128}, {3, 97, 1, 17}, {1, 130, 2, 80}, {1, 256, 1, 64},
 };
 
@@ -190,7 +190,11 @@ static double objective(const double *dout, const double *q, const double *k, co
 
 static void test_the_expected_gradients_are_difference_quotients(void **state)
 {
-    enum { T = 7, D = 3, ELEMS = T * D };
+    enum {
+        T = 7,
+        D = 3,
+        ELEMS = T * D
+    };
     double in[4][ELEMS];
     double gradients[3][ELEMS];
 

@@ -28,8 +28,7 @@ static double gelu_slope(double x)
     double u = 0.79788456 * (x + 0.044715 * x * x * x);
     double t = tanh(u);
 
-    return 0.5 * (1.0 + t) +
-           0.5 * x * (1.0 - t * t) * 0.79788456 * (1.0 + 3.0 * 0.044715 * x * x);
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * 0.79788456 * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
 struct gelu_case {
@@ -139,9 +138,9 @@ static void test_the_expected_slope_is_the_difference_quotient(void **state)
 static void test_far_arguments_give_the_limits(void **state)
 {
     /* pre, gelu, slope */
-    static const float far[][3] = {{1e4F, 1e4F, 1.0F},  {-1e4F, 0.0F, 0.0F}, {40.0F, 40.0F, 1.0F},
+    static const float far[][3] = {{1e4F, 1e4F, 1.0F},   {-1e4F, 0.0F, 0.0F},  {40.0F, 40.0F, 1.0F},
                                    {-40.0F, 0.0F, 0.0F}, {1e15F, 1e15F, 1.0F}, {-1e15F, 0.0F, 0.0F},
-                                   {0.0F, 0.0F, 0.5F},  {-7.0F, 0.0F, 0.0F}};
+                                   {0.0F, 0.0F, 0.5F},   {-7.0F, 0.0F, 0.0F}};
 
     (void)state;
     for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {

@@ -19,7 +19,7 @@ static const char *const variants[] = {"cpu-v3", "cpu-base"};
 
 /* N, C, V, seed: less and more than a block of rows, a piece and a span of a row. */
 static const struct head_shape shapes[] = {
-    {1, 1, 1, 1.0F},     {3, 5, 7, 0.5F},     {7, 16, 33, 1.0F},       {33, 24, 100, 0.25F},
+    {1, 1, 1, 1.0F},     {3, 5, 7, 0.5F},      {7, 16, 33, 1.0F},      {33, 24, 100, 0.25F},
     {515, 8, 65, 0.01F}, {9, 4, 2100, 0.125F}, {1030, 3, 32, 0.0625F}, {2, 8, 4096, 1.0F},
 };
 
@@ -154,7 +154,13 @@ static void test_loss_and_gradients_equal_the_double_precision_loops(void **stat
 
 static void test_the_expected_gradients_are_difference_quotients(void **state)
 {
-    enum { ROWS = 4, HIDDEN = 3, VOCAB = 5, X = ROWS * HIDDEN, ALL = X + VOCAB * HIDDEN };
+    enum {
+        ROWS = 4,
+        HIDDEN = 3,
+        VOCAB = 5,
+        X = ROWS * HIDDEN,
+        ALL = X + VOCAB * HIDDEN
+    };
     const int32_t targets[ROWS] = {2, 0, 4, 2};
     const float mask[ROWS] = {1.0F, 1.0F, 0.0F, 1.0F};
     double in[ALL];
