@@ -5,6 +5,7 @@
  *     bench_step                          GPT-2 124M fp32, 4 × 256: one process × 1 and 2 threads,
  *                                         and 2 stage processes × 1 thread with m = 8
  *     bench_step --crowded                pp 8 against pp 2, one thread each, a smaller model
+ *     bench_step --overhead               time an action costs beside its compute, tiny model
  *     bench_step --pp 2 --threads 1 --num-microbatches 8 --micro-batch-size 4 --seq-len 256
  *                --num-layers 12 --hidden 768 --heads 12 --vocab 50257 --steps 5
  *
@@ -38,6 +39,7 @@ struct shape {
     long heads;
     long vocab;
     long steps;
+    const char *split; /* layers_per_stage */
 };
 
 /* What the processes of one measurement share. */
@@ -60,6 +62,7 @@ static const struct shape gpt2_124m = {
     .heads = 12,
     .vocab = 50257,
     .steps = 4,
+    .split = "auto",
 };
 
 static int compare(const void *a, const void *b)
@@ -106,14 +109,14 @@ static enum status write_config(const char *path, const char *text, const struct
     (void)fprintf(file,
                   "model: {num_layers: %ld, hidden_size: %ld, num_heads: %ld, seq_len: %ld, "
                   "vocab_size: %ld}\n"
-                  "parallel: {pp: %ld}\n"
+                  "parallel: {pp: %ld, layers_per_stage: %s}\n"
                   "train: {steps: %ld, micro_batch_size: %ld, num_microbatches: %ld, threads: %ld, "
                   "run_dir: unused}\n"
                   "optimizer: {lr: 1.0e-4, warmup_steps: 1, decay_steps: 1000}\n"
                   "data: {train: %s, format: text}\n",
                   shape->layers, shape->hidden, shape->heads, shape->seq_len, shape->vocab,
-                  shape->pp, shape->steps, shape->micro_batch_size, shape->microbatches,
-                  shape->threads, text);
+                  shape->pp, shape->split, shape->steps, shape->micro_batch_size,
+                  shape->microbatches, shape->threads, text);
     return fclose(file) == 0 ? STATUS_OK : status_fail(STATUS_ERR_IO, "cannot write %s", path);
 }
 
@@ -277,6 +280,7 @@ static void run_usual(void)
     pipeline.pp = 2;
     pipeline.microbatches = 8;
     pipeline.steps = 3;
+    pipeline.split = "[9, 3]"; /* the head costs as much as 5.5 layers */
     alone.microbatches = 8;
     alone.steps = 3;
     (void)printf("peak\t1 thread\t%.1f\tGFLOP/s\n", peak1 * 1e-9);
@@ -303,6 +307,7 @@ static void run_crowded(void)
         .heads = 4,
         .vocab = 256,
         .steps = 8,
+        .split = "auto",
     };
     struct shape eight = two;
     double peak = peak_measure_flops(2);
@@ -313,6 +318,40 @@ static void run_crowded(void)
     rate2 = report(&two, peak);
     rate8 = report(&eight, peak);
     (void)printf("ratio\tpp 8 / pp 2, m 16, 1 thread each\t%.3f\t\n", rate8 / rate2);
+}
+
+/* What a rank's time holds besides compute, by action; one stage sends nothing, so its figure is
+ * executor and spans alone, and two stages add lanes, latency and the pipeline's own bubble. */
+static void run_overhead(void)
+{
+    struct shape shape = {
+        .pp = 1,
+        .threads = 1,
+        .microbatches = 512,
+        .micro_batch_size = 1,
+        .seq_len = 2,
+        .layers = 2,
+        .hidden = 8,
+        .heads = 1,
+        .vocab = 256,
+        .steps = 16,
+        .split = "auto",
+    };
+
+    for (shape.pp = 1; shape.pp <= 2; shape.pp++) {
+        /* F, then B on one stage; F, RECV, SEND, I, W with messages each way on two. */
+        double actions = (double)shape.microbatches * (shape.pp == 1 ? 2.0 : 5.0);
+        struct result result;
+
+        if (measure(&shape, &result) != 0) {
+            (void)printf("overhead\tpp%ld\tnan\tus/action\n", shape.pp);
+            continue;
+        }
+        (void)printf("overhead\tpp%ld, %ld micro-batches\t%.2f\tus/action\n", shape.pp,
+                     shape.microbatches,
+                     1e6 * median(result.bubble, shape.steps) *
+                         median(result.seconds, shape.steps) / actions);
+    }
 }
 
 static int run_given(int argc, char **argv)
@@ -329,6 +368,7 @@ static int run_given(int argc, char **argv)
         {"vocab", required_argument, NULL, 8},
         {"steps", required_argument, NULL, 9},
         {"crowded", no_argument, NULL, 10},
+        {"overhead", no_argument, NULL, 11},
         {NULL, 0, NULL, 0},
     };
     struct shape shape = gpt2_124m;
@@ -340,6 +380,10 @@ static int run_given(int argc, char **argv)
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (option == 10) {
             run_crowded();
+            return 0;
+        }
+        if (option == 11) {
+            run_overhead();
             return 0;
         }
         if (option < 0 || option > 9) {
