@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "stages/checkpoint/weights.h"
 #include "stages/engine_data.h"
 #include "stages/engine_start.h"
@@ -189,6 +190,29 @@ enum status engine_export(struct engine *engine, const char *directory)
     return engine->grid.rank == 0 ? export_index(engine, directory) : STATUS_OK;
 }
 
+/* How long a rank that was stopped by others waits to hear why. */
+#define CAUSE_WAIT_S 2.0
+
+/* A failure of this rank is told to all. Where others failed first, their cause is what this rank
+ * says: its own "cancelled" explains nothing. */
+static void tell_failure(struct engine *engine, enum status status)
+{
+    bool stopped = status == STATUS_ERR_CANCELLED || status == STATUS_ERR_PEER;
+    int64_t deadline_ns = clock_deadline(CAUSE_WAIT_S);
+    int32_t rank = -1;
+    const char *cause = control_abort_cause(engine->control, &rank);
+
+    while (stopped && cause[0] == '\0' && clock_now_ns() < deadline_ns) {
+        clock_sleep_ns(CLOCK_MS);
+        cause = control_abort_cause(engine->control, &rank);
+    }
+    if (cause[0] == '\0') {
+        control_abort(engine->control, status_last()->message);
+    } else if (rank != engine->grid.rank) {
+        log_error("the job has ended: %s", cause);
+    }
+}
+
 enum status engine_close(struct engine **engine_ref, enum status status)
 {
     struct engine *engine = *engine_ref;
@@ -200,7 +224,7 @@ enum status engine_close(struct engine **engine_ref, enum status status)
     }
     *engine_ref = NULL;
     if (status < 0 && engine->joined) {
-        control_abort(engine->control, status_last()->message);
+        tell_failure(engine, status);
     }
     engine_close_data(engine);
     embedding_sync_close(&engine->sync);

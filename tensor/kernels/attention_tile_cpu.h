@@ -96,7 +96,7 @@ static inline size_t attention_keys_seen(size_t first_query, size_t first_key)
     size_t end = first_query + ATTENTION_PANEL;
     size_t keys = end > first_key ? end - first_key : 0;
 
-    return keys < ATTENTION_KEYS ? keys : ATTENTION_KEYS;
+    return keys < (size_t)ATTENTION_KEYS ? keys : (size_t)ATTENTION_KEYS;
 }
 
 /* Sets the scores of keys that come after their query to `hidden`. */

@@ -144,17 +144,18 @@ static void loss_part(void *context, int part, int parts)
     }
 }
 
-static bool any_target(const float *mask, size_t rows)
+static bool any_target(const struct head_block *block)
 {
-    for (size_t i = 0; i < rows; i++) {
-        if (mask[i] != 0.0F) {
+    for (size_t i = 0; i < block->rows; i++) {
+        if (block->mask[i] != 0.0F) {
             return true;
         }
     }
     return false;
 }
 
-/* Logits, losses and, where asked for, dlogits of the rows of `block`; adds to *loss_sum. */
+/* Logits, losses and, where asked for, dlogits of the rows of `block`; adds to *loss_sum. Not for
+ * blocks without a target, which need none of it. */
 static enum status block_forward(struct head_block *block, const float *x, const float *wte,
                                  size_t C, double *loss_sum, struct stream *stream)
 {
@@ -236,6 +237,18 @@ static struct head_block block_at(const struct head_shape *shape, size_t first_r
     return block;
 }
 
+static enum status block_train(struct head_block *block, float *x, float *dwte, const float *wte,
+                               size_t C, double *loss_sum, struct stream *stream)
+{
+    if (!any_target(block)) {
+        memset(x, 0, block->rows * C * sizeof(*x));
+        return STATUS_OK;
+    }
+    block->gradients = true;
+    TRY(block_forward(block, x, wte, C, loss_sum, stream));
+    return block_backward(block, x, dwte, wte, C, stream);
+}
+
 enum status KERNEL(head_train)(float *x, float *dwte, double *loss_sum_out, const float *wte,
                                const int32_t *targets, const float *mask,
                                const struct head_shape *shape, float *workspace,
@@ -246,15 +259,8 @@ enum status KERNEL(head_train)(float *x, float *dwte, double *loss_sum_out, cons
 
     for (size_t row = 0; row < shape->rows; row += HEAD_BLOCK_ROWS) {
         struct head_block block = block_at(shape, row, targets, mask, workspace);
-        float *rows = x + row * C;
 
-        if (any_target(block.mask, block.rows)) {
-            block.gradients = true;
-            TRY(block_forward(&block, rows, wte, C, &loss_sum, stream));
-            TRY(block_backward(&block, rows, dwte, wte, C, stream));
-        } else {
-            memset(rows, 0, block.rows * C * sizeof(*rows));
-        }
+        TRY(block_train(&block, x + row * C, dwte, wte, C, &loss_sum, stream));
     }
     *loss_sum_out = loss_sum;
     return STATUS_OK;
@@ -271,9 +277,10 @@ enum status KERNEL(head_evaluate)(const float *x, double *loss_sum_out, const fl
     for (size_t row = 0; row < shape->rows; row += HEAD_BLOCK_ROWS) {
         struct head_block block = block_at(shape, row, targets, mask, workspace);
 
-        if (any_target(block.mask, block.rows)) {
-            TRY(block_forward(&block, x + row * C, wte, C, &loss_sum, stream));
+        if (!any_target(&block)) {
+            continue;
         }
+        TRY(block_forward(&block, x + row * C, wte, C, &loss_sum, stream));
     }
     *loss_sum_out = loss_sum;
     return STATUS_OK;

@@ -277,7 +277,7 @@ static void test_masked_rows_give_no_gradient_and_no_loss(void **state)
             c.mask.floats[i] = 0.0F;
         }
         check_case(ops, &c, 2, 5e-7);
-        for (size_t i = 300 * 4; i < 1050 * 4; i++) {
+        for (size_t i = 1200; i < 4200; i++) {
             assert_true(c.x.floats[i] == 0.0F);
         }
         for (size_t i = 0; i < c.mask.elems; i++) {

@@ -63,6 +63,16 @@ static double error_ulps(float got, double want)
     return fabs((double)got - want) / ldexp(1.0, exponent - FLT_MANT_DIG);
 }
 
+static void check_result(float in, float out, double want, double bound)
+{
+    double error = error_ulps(out, want);
+
+    if (!(error <= bound)) {
+        fail_msg("at %a (0x%08x): expected %.9g, found %.9g, off by %.2f ulp", (double)in,
+                 (unsigned)to_bits(in), want, (double)out, error);
+    }
+}
+
 /* All bit patterns from `first` to `last` in steps of `step`, against libm in double. */
 static void check_range(math_loop_fn loop, double (*exact)(double), uint32_t first, uint32_t last,
                         uint32_t step, double bound)
@@ -79,13 +89,7 @@ static void check_range(math_loop_fn loop, double (*exact)(double), uint32_t fir
         }
         loop(out, in, elems);
         for (size_t i = 0; i < elems; i++) {
-            double error = error_ulps(out[i], exact((double)in[i]));
-
-            if (!(error <= bound)) {
-                fail_msg("at %a (0x%08x): expected %.9g, found %.9g, off by %.2f ulp",
-                         (double)in[i], (unsigned)to_bits(in[i]), exact((double)in[i]),
-                         (double)out[i], error);
-            }
+            check_result(in[i], out[i], exact((double)in[i]), bound);
         }
     }
 }

@@ -1,0 +1,50 @@
+/*
+ * job -- the real binary in a directory of its own, with a deadline, and what it left behind.
+ *
+ * Commands run through /bin/sh with WEIR naming the binary under test, LAUNCH the launcher script,
+ * TEXT a small text, RUN a run directory, CONFIG a small configuration, and TMPDIR inside the
+ * directory, which also marks every process that comes of the command.
+ */
+#ifndef TESTS_SYSTEM_JOB_H
+#define TESTS_SYSTEM_JOB_H
+
+#include <sys/types.h>
+
+#define JOB_OUTPUT_BYTES (1 << 18)
+
+struct job {
+    char directory[64];
+    pid_t shell;
+    double begin_s;
+    /* Of the last command: */
+    int code; /* exit code, 128 + signal, or -1 where the deadline passed and it was killed */
+    double seconds;
+    char out[JOB_OUTPUT_BYTES];
+    char err[JOB_OUTPUT_BYTES];
+};
+
+/* Makes the directory, the text and a configuration of 4 layers and 4 micro-batches. */
+void job_make(struct job *job);
+
+/* Runs `command` (printf form) to its end. */
+void job_run(struct job *job, double deadline_s, const char *command, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same in two parts: for signals in between. */
+void job_start(struct job *job, const char *command, ...) __attribute__((format(printf, 2, 3)));
+void job_end(struct job *job, double deadline_s);
+
+/* Waits until standard output has `text`, at most `deadline_s`; 1 where it has. */
+int job_await(struct job *job, const char *text, double deadline_s);
+
+/* Processes of this job that are still alive after `grace_s`, and names in its TMPDIR's job
+ * directories. */
+int job_processes(const struct job *job, double grace_s);
+int job_names(const struct job *job);
+
+/* Whether `name` exists under the directory. */
+int job_has(const struct job *job, const char *name);
+
+void job_remove(struct job *job);
+
+#endif /* TESTS_SYSTEM_JOB_H */
