@@ -61,7 +61,7 @@ static void softmax_backward(float *score, float *dscore, size_t keys, const flo
         float p[ATTENTION_PANEL];
 
         for (size_t q = 0; q < ATTENTION_PANEL; q++) {
-            p[q] = math_exp(s[q] - shift[q]);
+            p[q] = math_exp_flushed(s[q] - shift[q]);
         }
         memcpy(s, p, sizeof(p));
         for (size_t q = 0; q < ATTENTION_PANEL; q++) {
@@ -80,6 +80,7 @@ static void panel_backward(const struct backward_call *call, float *base,
     size_t columns = blocks->columns;
     size_t offset = panel * ATTENTION_PANEL;
     size_t keys = attention_keys_seen(first_query + offset, first_key);
+    size_t hidden = attention_keys_hidden(first_query + offset, first_key, keys);
     float *score = base + blocks->score + offset;
     float *dscore = base + blocks->dscore + offset;
     const float *key = base + blocks->key + first_key * columns;
@@ -87,13 +88,14 @@ static void panel_backward(const struct backward_call *call, float *base,
     attention_scores(score, key, columns, base + blocks->query_panel + offset * D, D, keys);
     attention_scores(dscore, base + blocks->value + first_key * columns, columns,
                      base + blocks->dout_panel + offset * D, D, keys);
-    attention_mask(score, first_query + offset, first_key, keys, -INFINITY);
+    attention_mask(score, keys, hidden);
     softmax_backward(score, dscore, keys, numbers->lse + offset, numbers->inner + offset);
-    attention_sum_over_keys(base + blocks->result + offset * columns, dscore, key, columns, keys);
+    attention_sum_over_keys(base + blocks->result + offset * columns, dscore, key, columns, keys,
+                            hidden);
 }
 
 /* dV += Pᵀ·dO and dK += dSᵀ·Q of one block of queries against one block of keys. A group of keys
- * begins with the first panel that sees it. */
+ * begins with the first query that sees its first key. */
 static void keys_backward(const struct backward_call *call, float *base, size_t first_query,
                           size_t panels, size_t first_key)
 {
@@ -101,23 +103,19 @@ static void keys_backward(const struct backward_call *call, float *base, size_t 
     size_t columns = blocks->columns;
     size_t last_panel = first_query + (panels - 1) * ATTENTION_PANEL;
     size_t keys = attention_keys_seen(last_panel, first_key);
-    size_t panel = 0;
 
     for (size_t k = 0; k < keys; k += ATTENTION_VALUE_ROWS) {
-        size_t at = k * ATTENTION_QUERIES;
-        size_t row = (first_key + k) * columns;
-        size_t offset;
-        size_t queries;
+        size_t key = first_key + k;
+        size_t skipped = key > first_query ? key - first_query : 0;
+        size_t queries = panels * ATTENTION_PANEL - skipped;
+        size_t score = k * ATTENTION_QUERIES + skipped;
 
-        while (attention_keys_seen(first_query + panel * ATTENTION_PANEL, first_key) <= k) {
-            panel++;
-        }
-        offset = panel * ATTENTION_PANEL;
-        queries = (panels - panel) * ATTENTION_PANEL;
-        attention_sum_over_queries(base + blocks->dvalue + row, base + blocks->score + at + offset,
-                                   base + blocks->dout + offset * columns, columns, queries);
-        attention_sum_over_queries(base + blocks->dkey + row, base + blocks->dscore + at + offset,
-                                   base + blocks->query + offset * columns, columns, queries);
+        attention_sum_over_queries(base + blocks->dvalue + key * columns,
+                                   base + blocks->score + score,
+                                   base + blocks->dout + skipped * columns, columns, queries);
+        attention_sum_over_queries(base + blocks->dkey + key * columns,
+                                   base + blocks->dscore + score,
+                                   base + blocks->query + skipped * columns, columns, queries);
     }
 }
 

@@ -40,14 +40,14 @@ static void softmax_step(float *score, size_t keys, float *max, float *sum, floa
         }
     }
     for (size_t q = 0; q < ATTENTION_PANEL; q++) {
-        rescale[q] = math_exp(max[q] - peak[q]);
+        rescale[q] = math_exp_flushed(max[q] - peak[q]);
         total[q] = sum[q] * rescale[q];
     }
     for (size_t k = 0; k < keys; k++) {
         float *row = score + k * ATTENTION_QUERIES;
 
         for (size_t q = 0; q < ATTENTION_PANEL; q++) {
-            float p = math_exp(row[q] - peak[q]);
+            float p = math_exp_flushed(row[q] - peak[q]);
 
             row[q] = p;
             total[q] += p;
@@ -68,13 +68,14 @@ static void panel_forward(const struct forward_call *call, float *base,
     size_t columns = blocks->columns;
     size_t offset = panel * ATTENTION_PANEL;
     size_t keys = attention_keys_seen(first_query + offset, first_key);
+    size_t hidden = attention_keys_hidden(first_query + offset, first_key, keys);
     float *score = base + blocks->score + offset;
     float *result = base + blocks->result + offset * columns;
     float rescale[ATTENTION_PANEL];
 
     attention_scores(score, base + blocks->key + first_key * columns, columns,
                      base + blocks->query_panel + offset * D, D, keys);
-    attention_mask(score, first_query + offset, first_key, keys, -INFINITY);
+    attention_mask(score, keys, hidden);
     softmax_step(score, keys, softmax->max + offset, softmax->sum + offset, rescale);
     for (size_t q = 0; q < ATTENTION_PANEL; q++) {
         for (size_t d = 0; d < columns; d++) {
@@ -82,7 +83,7 @@ static void panel_forward(const struct forward_call *call, float *base,
         }
     }
     attention_sum_over_keys(result, score, base + blocks->value + first_key * columns, columns,
-                            keys);
+                            keys, hidden);
 }
 
 /* Divides by the sums and writes the rows of one block of queries. */

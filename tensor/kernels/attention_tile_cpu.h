@@ -33,14 +33,19 @@ static inline void attention_scores(float *score, const float *key, size_t key_r
     }
 }
 
-/* result (panel, columns) += scoreᵀ (panel, keys) · value (keys, columns). */
+/* result (panel, columns) += scoreᵀ (panel, keys) · value (keys, columns). `hidden` of the keys are
+ * masked for the panel's first query, one fewer for each further query; a group of queries ends
+ * with the last key that one of them sees. */
 static inline void attention_sum_over_keys(float *result, const float *score, const float *value,
-                                           size_t columns, size_t keys)
+                                           size_t columns, size_t keys, size_t hidden)
 {
     for (size_t q = 0; q < ATTENTION_PANEL; q += ATTENTION_VALUE_ROWS) {
+        size_t last = q + ATTENTION_VALUE_ROWS - 1;
+        size_t seen = hidden > last ? keys - hidden + last : keys;
+
         for (size_t d = 0; d < columns; d += ATTENTION_COLUMN_STEP) {
             tile_product(result + q * columns + d, columns, score + q, 1, ATTENTION_QUERIES,
-                         value + d, columns, keys, ATTENTION_VALUE_ROWS, 2, 1);
+                         value + d, columns, seen, ATTENTION_VALUE_ROWS, 2, 1);
         }
     }
 }
@@ -99,17 +104,22 @@ static inline size_t attention_keys_seen(size_t first_query, size_t first_key)
     return keys < (size_t)ATTENTION_KEYS ? keys : (size_t)ATTENTION_KEYS;
 }
 
-/* Sets the scores of keys that come after their query to `hidden`. */
-static inline void attention_mask(float *score, size_t first_query, size_t first_key, size_t keys,
-                                  float hidden)
+/* How many of these keys come after the panel's first query: the last ones. */
+static inline size_t attention_keys_hidden(size_t first_query, size_t first_key, size_t keys)
 {
-    size_t k = first_query + 1 > first_key ? first_query + 1 - first_key : 0;
+    size_t end = first_key + keys;
 
-    for (; k < keys; k++) {
-        size_t before = first_key + k - first_query;
+    return end > first_query + 1 ? end - first_query - 1 : 0;
+}
 
-        for (size_t q = 0; q < before && q < ATTENTION_PANEL; q++) {
-            score[k * ATTENTION_QUERIES + q] = hidden;
+/* Makes the scores of keys that come after their query -inf, whose weight is 0. */
+static inline void attention_mask(float *score, size_t keys, size_t hidden)
+{
+    for (size_t i = 0; i < hidden; i++) {
+        float *row = score + (keys - hidden + i) * ATTENTION_QUERIES;
+
+        for (size_t q = 0; q <= i && q < ATTENTION_PANEL; q++) {
+            row[q] = -__builtin_inff();
         }
     }
 }

@@ -60,7 +60,7 @@ static inline void exponential_piece(float *piece, float max, float *lanes)
     float local[LANES];
 
     for (size_t j = 0; j < LANES; j++) {
-        local[j] = math_exp(piece[j] - max);
+        local[j] = math_exp_flushed(piece[j] - max);
     }
     memcpy(piece, local, sizeof(local));
     for (size_t j = 0; j < LANES; j++) {

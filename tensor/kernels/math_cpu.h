@@ -8,9 +8,11 @@
  * is the one exception to the rule of five lines.
  *
  * Errors against the exact value, over all arguments, with and without FMA:
- *   math_exp   <= 1.5 ulp, a subnormal result too; overflows to infinity above 88.7228
- *   math_log   <= 1.5 ulp, a subnormal argument too; log(0) = -inf, of a negative number NaN
- *   math_tanh  <= 2 ulp; odd to the bit
+ *   math_exp          <= 1.5 ulp, a subnormal result too; overflows to infinity above 88.7228
+ *   math_exp_flushed  <= 1.5 ulp for arguments in [-87, 88], 0 below; half the time, for softmax,
+ *                     whose arguments are not positive; not for arguments above 88
+ *   math_log          <= 1.5 ulp, a subnormal argument too; log(0) = -inf, of a negative number NaN
+ *   math_tanh         <= 2 ulp; odd to the bit
  * NaN gives NaN, infinities give the limits. Rounding is to nearest; no flags are promised.
  */
 #ifndef TENSOR_KERNELS_MATH_CPU_H
@@ -53,21 +55,9 @@ static inline float math_power_of_two(int32_t n)
     return math_from_bits((uint32_t)(n + 127) << 23);
 }
 
-/*
- * x = n ln 2 + r with |r| <= ln(2)/2; ln 2 is cut into two parts, the first short enough that its
- * product with n is exact. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits,
- * where the difference of two bit patterns reads it. The scale 2^n is applied in two halves, so that results below the normal range round once.
- * Outside [-104, 89] every result is 0 or infinity already; NaN passes both selects.
- */
-static inline float math_exp(float x)
+/* exp(r) for |r| <= ln(2)/2, a little beyond too. */
+static inline float math_exp_near_zero(float r)
 {
-    const float rounder = 0x1.8p+23F;
-    float low = math_select(x < -104.0F, -104.0F, x);
-    float cut = math_select(low > 89.0F, 89.0F, low);
-    float shifted = cut * 0x1.715476p+0F + rounder;
-    float n = shifted - rounder;
-    int32_t whole = (int32_t)(math_bits(shifted) - math_bits(rounder));
-    float r = (cut - n * 0x1.62e4p-1F) - n * 0x1.7f7d1cp-20F;
     float q = 0x1.6d1254p-10F;
 
     q = q * r + 0x1.120cbap-7F;
@@ -75,8 +65,43 @@ static inline float math_exp(float x)
     q = q * r + 0x1.5554dcp-3F;
     q = q * r + 0.5F;
     q = (r * r) * q + r;
-    q = q + 1.0F;
+    return q + 1.0F;
+}
+
+/* Adding this rounds a small number to an integer, which is then the difference of the sum's bits
+ * and these. */
+#define MATH_ROUNDER 0x1.8p+23F
+
+/*
+ * x = n ln 2 + r with |r| <= ln(2)/2; ln 2 is cut into two parts, the first short enough that its
+ * product with n is exact. The scale 2^n is applied in two halves, so that results below the
+ * normal range round once. Outside [-104, 89] every result is 0 or infinity already; NaN passes
+ * both selects.
+ */
+static inline float math_exp(float x)
+{
+    float low = math_select(x < -104.0F, -104.0F, x);
+    float cut = math_select(low > 89.0F, 89.0F, low);
+    float shifted = cut * 0x1.715476p+0F + MATH_ROUNDER;
+    float n = shifted - MATH_ROUNDER;
+    int32_t whole = (int32_t)(math_bits(shifted) - math_bits(MATH_ROUNDER));
+    float q = math_exp_near_zero((cut - n * 0x1.62e4p-1F) - n * 0x1.7f7d1cp-20F);
+
     return (q * math_power_of_two(whole >> 1)) * math_power_of_two(whole - (whole >> 1));
+}
+
+/* The same without the ends: arguments below -87 are replaced by 0, so that what is computed for
+ * them, and then dropped, is not slow. */
+static inline float math_exp_flushed(float x)
+{
+    int gone = x < -87.0F;
+    float cut = math_select(gone, 0.0F, x);
+    float shifted = cut * 0x1.715476p+0F + MATH_ROUNDER;
+    float n = shifted - MATH_ROUNDER;
+    int32_t whole = (int32_t)(math_bits(shifted) - math_bits(MATH_ROUNDER));
+    float q = math_exp_near_zero((cut - n * 0x1.62e4p-1F) - n * 0x1.7f7d1cp-20F);
+
+    return math_select(gone, 0.0F, q * math_power_of_two(whole));
 }
 
 /*

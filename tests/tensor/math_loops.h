@@ -15,6 +15,7 @@ typedef void (*math_loop_fn)(float *out, const float *in, size_t elems);
 
 struct math_loops {
     math_loop_fn exp;
+    math_loop_fn exp_flushed;
     math_loop_fn log;
     math_loop_fn tanh;
 };

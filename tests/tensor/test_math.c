@@ -118,6 +118,32 @@ static void test_exp_is_within_its_bound(void **state)
     }
 }
 
+static void test_the_flushed_exp_is_within_its_bound_and_zero_below(void **state)
+{
+    const float in[] = {-87.5F, -104.0F, -1e4F, -3e38F, -INFINITY, NAN, 0.0F, -0.0F};
+    enum {
+        ELEMS = sizeof(in) / sizeof(*in)
+    };
+
+    (void)state;
+    for (int variant = 0; variant < 2; variant++) {
+        const struct math_loops *loops = loops_of(variant);
+        float out[ELEMS];
+
+        if (loops == NULL) {
+            continue;
+        }
+        check_range(loops->exp_flushed, exp, to_bits(-0.0F), to_bits(-87.0F), 4001, 1.5);
+        check_range(loops->exp_flushed, exp, to_bits(-0.0625F), to_bits(-87.0F), 97, 1.5);
+        check_range(loops->exp_flushed, exp, to_bits(0.0F), to_bits(88.0F), 4001, 1.5);
+        loops->exp_flushed(out, in, ELEMS);
+        for (size_t i = 0; i < 5; i++) {
+            assert_true(out[i] == 0.0F);
+        }
+        assert_true(isnan(out[5]) && out[6] == 1.0F && out[7] == 1.0F);
+    }
+}
+
 static void test_log_is_within_its_bound(void **state)
 {
     (void)state;
@@ -186,7 +212,7 @@ static void check_places(math_loop_fn loop)
     float all[67];
 
     for (size_t i = 0; i < 67; i++) {
-        in[i] = (float)i * 1.37F + 0.011F;
+        in[i] = (float)i * 1.31F + 0.011F;
     }
     loop(all, in, 67);
     for (size_t begin = 0; begin < 67; begin++) {
@@ -207,6 +233,7 @@ static void test_the_bits_do_not_depend_on_the_place_in_the_array(void **state)
 
         if (loops != NULL) {
             check_places(loops->exp);
+            check_places(loops->exp_flushed);
             check_places(loops->log);
             check_places(loops->tanh);
         }
@@ -233,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp_is_within_its_bound),
+        cmocka_unit_test(test_the_flushed_exp_is_within_its_bound_and_zero_below),
         cmocka_unit_test(test_log_is_within_its_bound),
         cmocka_unit_test(test_tanh_is_within_its_bound),
         cmocka_unit_test(test_special_arguments_give_the_limits),
