@@ -94,7 +94,7 @@ static const struct config_key keys[] = {
         "rows of the word embedding; 256 where text is read by the byte tokenizer",
         BETWEEN(1, 16 * MANY)),
     KEY(model, tied_embeddings, CONFIG_BOOL, "true", "the head uses the word embedding's weights",
-        PLAIN),
+        PLAIN, ONLY_DEFAULT),
     KEY(model, dropout, CONFIG_REAL, "0.0", "share of activations dropped in training",
         REALS(0.0, 1.0), .below_high = true, ONLY_DEFAULT),
     KEY(model, init_std, CONFIG_REAL, "0.02",

@@ -1,38 +1,13 @@
 #include "stages/engine_data.h"
 
-#include <string.h>
 #include <unistd.h>
 
+#include "stages/data_parts.h"
 #include "stages/engine_start.h"
 
 bool engine_is_crowded(const struct engine_options *options)
 {
     return options->local_ranks > sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-static enum dataset_format format_of(const struct config *config, const char *path)
-{
-    const char *ending = strrchr(path, '.');
-
-    if (config->data.format != FORMAT_AUTO) {
-        return config->data.format == FORMAT_SAMPLES ? DATASET_SAMPLES : DATASET_TEXT;
-    }
-    return ending != NULL && strcmp(ending, ".safetensors") == 0 ? DATASET_SAMPLES : DATASET_TEXT;
-}
-
-static enum status open_dataset(const struct config *config, const char *path, double begin,
-                                double end, struct dataset **dataset_out)
-{
-    struct dataset_config dataset = {
-        .path = path,
-        .format = format_of(config, path),
-        .positions = config->model.seq_len,
-        .vocab = config->model.vocab_size,
-        .begin = begin,
-        .end = end,
-    };
-
-    return dataset_open(&dataset, dataset_out);
 }
 
 static enum status open_loader(const struct engine *engine, const struct dataset *dataset,
@@ -64,62 +39,34 @@ static enum status open_loader(const struct engine *engine, const struct dataset
     return loader_open(&loader, loader_out);
 }
 
-/* A held-out set from a file of its own, or the part [begin, end) of the training text. */
-static enum status open_set(struct engine *engine, enum engine_split split, const char *path,
-                            double begin, double end)
+static enum status open_set(struct engine *engine, const struct data_part *part,
+                            struct engine_set *set)
 {
     const struct config *config = engine->config;
-    struct engine_set *set = &engine->sets[split];
     int64_t batch = config->train.global_batch_size;
-    int64_t whole = 0;
 
-    TRY(open_dataset(config, path, begin, end, &set->dataset));
+    TRY(data_part_open(config, part, &set->dataset));
     set->samples = dataset_samples(set->dataset);
-    whole = (set->samples + batch - 1) / batch;
-    set->batches = whole;
-    if (config->train.eval_steps > 0 && config->train.eval_steps < whole) {
+    set->batches = (set->samples + batch - 1) / batch;
+    if (config->train.eval_steps > 0 && config->train.eval_steps < set->batches) {
         set->batches = config->train.eval_steps;
     }
     return open_loader(engine, set->dataset, false, set->samples, &set->loader);
 }
 
-static enum status open_held_out(struct engine *engine, bool cut)
-{
-    const struct config_data *data = &engine->config->data;
-    double train = data->split[0];
-    double valid = train + data->split[1];
-
-    if (engine->config->train.eval_every <= 0) {
-        return STATUS_OK;
-    }
-    if (data->valid[0] != '\0') {
-        TRY(open_set(engine, SPLIT_VALID, data->valid, 0.0, 1.0));
-    } else if (cut && data->split[1] > 0.0) {
-        TRY(open_set(engine, SPLIT_VALID, data->train, train, valid));
-    } else {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "train.eval_every is %lld but there is nothing to evaluate on: give "
-                           "data.valid, or set train.eval_every to 0 (data.split cuts text only)",
-                           (long long)engine->config->train.eval_every);
-    }
-    if (data->test[0] != '\0') {
-        return open_set(engine, SPLIT_TEST, data->test, 0.0, 1.0);
-    }
-    if (cut && data->split[2] > 0.0) {
-        return open_set(engine, SPLIT_TEST, data->train, valid, 1.0);
-    }
-    return STATUS_OK;
-}
-
 enum status engine_start_data(struct engine *engine)
 {
     const struct config *config = engine->config;
-    bool text = format_of(config, config->data.train) == DATASET_TEXT;
-    bool cut = text && config->data.valid[0] == '\0';
+    struct data_part parts[DATA_ROLES];
 
-    TRY(open_dataset(config, config->data.train, 0.0, cut ? config->data.split[0] : 1.0,
-                     &engine->dataset));
-    TRY(open_held_out(engine, cut));
+    TRY(data_parts_of(config, parts));
+    TRY(data_part_open(config, &parts[DATA_TRAIN], &engine->dataset));
+    if (parts[DATA_VALID].path != NULL) {
+        TRY(open_set(engine, &parts[DATA_VALID], &engine->sets[SPLIT_VALID]));
+    }
+    if (parts[DATA_TEST].path != NULL) {
+        TRY(open_set(engine, &parts[DATA_TEST], &engine->sets[SPLIT_TEST]));
+    }
     return open_loader(engine, engine->dataset, config->data.shuffle, INT64_MAX, &engine->loader);
 }
 

@@ -10,6 +10,7 @@
 #include "scheduler/plan_text.h"
 #include "scheduler/simulate.h"
 #include "scheduler/trace.h"
+#include "stages/data_parts.h"
 #include "stages/engine.h"
 #include "stages/launch_env.h"
 #include "stages/metrics.h"
@@ -94,6 +95,8 @@ static enum status begin(struct train *train)
     };
 
     if (is_first(train)) {
+        /* Before anything is made of a run that cannot begin. */
+        TRY(data_parts_check(train->config));
         TRY(run_directory_open(train->config, &train->run));
     }
     if (train->env.world > 1) {

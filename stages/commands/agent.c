@@ -15,6 +15,7 @@
 #include "stages/agent/options.h"
 #include "stages/commands/command.h"
 #include "stages/config.h"
+#include "stages/data_parts.h"
 #include "stages/exit_code.h"
 #include "stages/run_directory.h"
 
@@ -152,6 +153,7 @@ static enum status start_job(const struct config *config, const struct agent_opt
                      config->train.run_dir, config->train.run_dir);
         return STATUS_OK;
     }
+    TRY(data_parts_check(config));
     TRY(name_job(job, sizeof(job)));
     if (options->log_dir != NULL) {
         (void)snprintf(log_dir, sizeof(log_dir), "%s", options->log_dir);

@@ -1,5 +1,11 @@
 #include "tensor/kernels/attention_blocks.h"
 
+_Static_assert(ATTENTION_PANEL % ATTENTION_VALUE_ROWS == 0 &&
+                   ATTENTION_PANEL % ATTENTION_SCORE_ROWS == 0,
+               "a panel of keys is cut into whole tiles");
+_Static_assert(ATTENTION_QUERIES % ATTENTION_PANEL == 0 && ATTENTION_KEYS % ATTENTION_QUERIES == 0,
+               "the masks count from blocks that begin together");
+
 static size_t round_up(size_t elems, size_t grain)
 {
     return (elems + grain - 1) / grain * grain;

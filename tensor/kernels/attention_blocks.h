@@ -18,9 +18,11 @@ extern "C" {
 #endif
 
 enum {
-    ATTENTION_PANEL = 24,     /* queries of one tile of scores */
-    ATTENTION_QUERIES = 48,   /* queries of a block, a multiple of ATTENTION_PANEL */
-    ATTENTION_KEYS = 48,      /* keys of a block; ATTENTION_QUERIES is a multiple of it */
+    ATTENTION_PANEL = 24,   /* queries of one tile of scores */
+    ATTENTION_QUERIES = 48, /* queries of a block, a multiple of ATTENTION_PANEL */
+    /* Keys of a block: a multiple of ATTENTION_QUERIES, so that a block's first key is seen by
+     * every query that meets the block. */
+    ATTENTION_KEYS = 48,
     ATTENTION_COLUMNS = 16,   /* head columns of one tile of values */
     ATTENTION_SCORE_ROWS = 4, /* keys of one tile of scores */
     ATTENTION_VALUE_ROWS = 6  /* queries or keys of one tile of values */
