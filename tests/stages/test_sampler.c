@@ -1,0 +1,101 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "stages/data/sampler.h"
+
+#define SAMPLES 13
+
+static const struct sampler shuffled = {
+    .samples = SAMPLES, .seed = 5, .shuffle = true, .micro_batch_size = 1, .replicas = 1};
+
+static void test_every_sample_comes_once_an_epoch(void **state)
+{
+    int64_t seen[SAMPLES];
+
+    (void)state;
+    for (int64_t epoch = 0; epoch < 20; epoch++) {
+        memset(seen, 0, sizeof(seen));
+        for (int64_t n = 0; n < SAMPLES; n++) {
+            int64_t sample = sampler_sample(&shuffled, epoch * SAMPLES + n);
+
+            assert_true(sample >= 0 && sample < SAMPLES);
+            assert_int_equal(seen[sample]++, 0);
+        }
+    }
+}
+
+static void test_epochs_and_seeds_have_orders_of_their_own(void **state)
+{
+    struct sampler other = shuffled;
+    int same_epoch = 0;
+    int same_seed = 0;
+
+    (void)state;
+    other.seed = 6;
+    for (int64_t n = 0; n < SAMPLES; n++) {
+        same_epoch += sampler_sample(&shuffled, n) == sampler_sample(&shuffled, SAMPLES + n);
+        same_seed += sampler_sample(&shuffled, n) == sampler_sample(&other, n);
+    }
+    assert_true(same_epoch < SAMPLES && same_seed < SAMPLES);
+}
+
+static void test_without_shuffling_samples_come_in_order_and_again(void **state)
+{
+    struct sampler plain = shuffled;
+
+    (void)state;
+    plain.shuffle = false;
+    for (int64_t n = 0; n < 3 * SAMPLES; n++) {
+        assert_int_equal(sampler_sample(&plain, n), n % SAMPLES);
+    }
+}
+
+/* Position in the global batch = (i·dp + d)·micro_batch_size + row. */
+static void test_the_global_batch_is_the_same_for_every_split(void **state)
+{
+    static const int64_t splits[][3] = {{8, 1, 1}, {1, 8, 1}, {2, 2, 2}, {4, 1, 2}, {1, 2, 4}};
+
+    (void)state;
+    for (size_t s = 0; s < sizeof(splits) / sizeof(splits[0]); s++) {
+        int64_t m = splits[s][0];
+        int64_t size = splits[s][1];
+        int64_t replicas = splits[s][2];
+        int64_t seen[8] = {0};
+
+        for (int64_t d = 0; d < replicas; d++) {
+            struct sampler sampler = shuffled;
+
+            sampler.micro_batch_size = size;
+            sampler.replicas = replicas;
+            sampler.replica = d;
+            for (int64_t i = 0; i < m; i++) {
+                for (int64_t row = 0; row < size; row++) {
+                    int64_t number = sampler_number(&sampler, 40, i, row);
+
+                    assert_int_equal(number, 40 + (i * replicas + d) * size + row);
+                    seen[number - 40]++;
+                }
+            }
+        }
+        for (int k = 0; k < 8; k++) {
+            assert_int_equal(seen[k], 1);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_sample_comes_once_an_epoch),
+        cmocka_unit_test(test_epochs_and_seeds_have_orders_of_their_own),
+        cmocka_unit_test(test_without_shuffling_samples_come_in_order_and_again),
+        cmocka_unit_test(test_the_global_batch_is_the_same_for_every_split),
+    };
+
+    return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
+}
