@@ -295,6 +295,37 @@ static enum status await_owner(struct job_directory *directory, const struct can
     }
 }
 
+/* Removes what jobs left that were killed as a whole, launcher included: their locks are free. A job
+ * that is just starting finds its lock's name gone and begins again. */
+static void sweep_neighbours(const struct job_directory *directory)
+{
+    DIR *entries = opendir(directory->parent);
+
+    if (entries == NULL) {
+        return;
+    }
+    for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+        struct job_directory *neighbour = calloc(1, sizeof(*neighbour));
+        int used = 0;
+
+        if (neighbour == NULL) {
+            break;
+        }
+        *neighbour = *directory;
+        neighbour->lock_fd = -1;
+        neighbour->job_fd = -1;
+        used = snprintf(neighbour->path, sizeof(neighbour->path), "%s/%s", directory->parent,
+                        entry->d_name);
+        if (entry->d_name[0] == '.' || strcmp(neighbour->path, directory->path) == 0 || used < 0 ||
+            (size_t)used >= sizeof(neighbour->path)) {
+            free(neighbour);
+            continue;
+        }
+        job_directory_remove(&neighbour);
+    }
+    (void)closedir(entries);
+}
+
 enum status job_directory_open(int32_t rank, const struct cancel *cancel, int64_t deadline_ns,
                                struct job_directory **directory_out)
 {
@@ -309,6 +340,7 @@ enum status job_directory_open(int32_t rank, const struct cancel *cancel, int64_
     TRY_OR(fail, status, choose_path(directory));
     if (rank == 0) {
         TRY_OR(fail, status, become_owner(directory, cancel));
+        sweep_neighbours(directory);
     } else {
         TRY_OR(fail, status, await_owner(directory, cancel, deadline_ns));
     }

@@ -7,8 +7,9 @@
  * Both levels belong to this user alone (0700); whatever else lies there is refused.
  *
  * Rank 0 makes it and holds a lock in it as long as the job lives, so that a second job of the same
- * ID is refused and what a dead one left is swept away. The other ranks wait for a directory whose
- * lock is held. Rank 0 removes it; where rank 0 is dead, the next rank that leaves does.
+ * ID is refused and what dead ones left, of any ID, is swept away. The other ranks wait for a
+ * directory whose lock is held. Rank 0 removes it; where rank 0 is dead, the next rank that leaves
+ * does.
  *
  * Threads: any, one owner each.
  */

@@ -69,6 +69,9 @@ enum status config_override_apply(struct config_draft *draft, const char *word)
     }
     (void)snprintf(text, sizeof(text), "%s", equals + 1);
     (void)snprintf(place, sizeof(place), "--%s.%s=%.200s", section, key, text);
+    for (char *at = place; *at != '\0'; at++) {
+        *at = (unsigned char)*at < 0x20 ? '?' : *at; /* a message is one line */
+    }
     struct config_value value = {
         .text = text, .place = place, .list = holds_list(found, text), .quoted = false};
     return config_draft_set(draft, found, &value);

@@ -5,37 +5,11 @@
 #include <string.h>
 
 #include "stages/config_schema.h"
-
-/* Longer words than this are cut: no key comes near it. */
-#define WORD_BYTES 64
+#include "stages/nearest.h"
 
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
-}
-
-/* Levenshtein's distance, one row at a time. */
-static size_t edits_between(const char *a, const char *b)
-{
-    size_t row[WORD_BYTES + 1];
-    size_t a_bytes = smaller(strlen(a), WORD_BYTES);
-    size_t b_bytes = smaller(strlen(b), WORD_BYTES);
-
-    for (size_t j = 0; j <= b_bytes; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 1; i <= a_bytes; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= b_bytes; j++) {
-            size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-
-            diagonal = row[j];
-            row[j] = smaller(replaced, smaller(row[j], row[j - 1]) + 1);
-        }
-    }
-    return row[b_bytes];
 }
 
 /* How many edits still look like a slip and not like another word. */
@@ -53,7 +27,7 @@ static const struct config_key *nearest_key(const char *section, const char *nam
 
     for (size_t i = 0; i < config_schema_count(); i++) {
         const struct config_key *key = config_schema_at(i);
-        size_t edits = edits_between(name, key->name);
+        size_t edits = nearest_edits(name, key->name);
         size_t cost = edits + (strcmp(section, key->section) == 0 ? 0 : 1);
 
         if (edits <= edits_allowed(name) && cost < best) {
@@ -70,7 +44,7 @@ static const char *nearest_section(const char *section)
     size_t best = edits_allowed(section) + 1;
 
     for (size_t i = 0; i < config_schema_count(); i++) {
-        size_t edits = edits_between(section, config_schema_at(i)->section);
+        size_t edits = nearest_edits(section, config_schema_at(i)->section);
 
         if (edits < best) {
             best = edits;

@@ -210,7 +210,7 @@ static void kill_when_due(struct crew *crew)
     }
     for (int32_t rank = 0; rank < crew->config.processes; rank++) {
         if (crew->members[rank].process.pid > 0) {
-            log_warn("rank %d has not ended %.0f s after it was told to stop: killed", rank,
+            log_warn("rank %d has not ended %g s after it was told to stop: killed", rank,
                      (double)crew->config.grace_ns / (double)CLOCK_SECOND);
         }
     }

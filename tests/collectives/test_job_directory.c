@@ -317,10 +317,44 @@ static void test_without_a_name_address_and_port_decide(void **state)
     job_directory_remove(&third);
 }
 
+/* A job that was killed with its launcher has nobody who knows its name. */
+static void test_the_next_job_of_any_name_sweeps_the_dead_and_spares_the_living(void **state)
+{
+    struct job_directory *living = NULL;
+    struct job_directory *next = NULL;
+    char dead_path[128];
+    char living_path[128];
+    int ended = 0;
+    pid_t child = 0;
+
+    (void)state;
+    name_path(dead_path, sizeof(dead_path), "/dead");
+    name_path(living_path, sizeof(living_path), "/living");
+    child = fork();
+    if (child == 0) {
+        struct job_directory *dead = NULL;
+
+        (void)setenv("WEIR_JOB", "dead", 1);
+        _exit(open_rank(0, &dead) == STATUS_OK ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    assert_int_equal(access(dead_path, F_OK), 0);
+    assert_int_equal(setenv("WEIR_JOB", "living", 1), 0);
+    assert_int_equal(open_rank(0, &living), STATUS_OK);
+    assert_int_not_equal(access(dead_path, F_OK), 0);
+    assert_int_equal(setenv("WEIR_JOB", "next", 1), 0);
+    assert_int_equal(open_rank(0, &next), STATUS_OK);
+    assert_int_equal(access(living_path, F_OK), 0);
+    job_directory_remove(&next);
+    job_directory_remove(&living);
+}
+
 int main(void)
 {
 #define IN_A_PLACE(test) cmocka_unit_test_setup_teardown(test, make_place, remove_place)
     const struct CMUnitTest tests[] = {
+        IN_A_PLACE(test_the_next_job_of_any_name_sweeps_the_dead_and_spares_the_living),
         IN_A_PLACE(test_rank_0_makes_a_private_directory_and_removes_it),
         IN_A_PLACE(test_other_ranks_wait_until_rank_0_has_made_it),
         IN_A_PLACE(test_a_rank_whose_rank_0_never_comes_is_told_where_it_waited),

@@ -105,6 +105,40 @@ static void test_headers_that_lie_are_refused_with_the_file(void **state)
     }
 }
 
+/* A refusal names the tensor and the cause, so that the file can be mended. */
+static void test_a_refusal_names_tensor_and_cause(void **state)
+{
+    static const struct {
+        const char *tensor;
+        size_t data_bytes;
+        const char *words;
+    } cases[] = {
+        {"\"F32\",\"shape\":[1],\"data_offsets\":[8,4]", 8, "data_offsets [8, 4]"},
+        {"\"F32\",\"shape\":[1000,1000],\"data_offsets\":[0,4]", 4, "expected 4000000 bytes"},
+        {"\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]", 4, "shape asks"},
+        {"\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]", 4, "integers from 0"},
+        {"\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]", 4, "integers from 0"},
+        {"\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]", 4, "8 dimensions"},
+        {"\"F32\",\"shape\":[1],\"data_offsets\":[4,8]", 8, "a hole"},
+        {"\"F32\",\"shape\":[1],\"data_offsets\":[0]", 4, "data_offsets [begin, end]"},
+        {"\"F99\",\"shape\":[1],\"data_offsets\":[0,4]", 4, "found F99"},
+        {"7,\"shape\":[1],\"data_offsets\":[0,4]", 4, "found none"},
+        {"\"F4\",\"shape\":[3],\"data_offsets\":[0,2]", 2, "whole bytes"},
+        {"\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":1", 4, "exactly dtype"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char header[256];
+
+        (void)snprintf(header, sizeof(header), "{\"the.tensor\":{\"dtype\":%s}}", cases[i].tensor);
+        write_file(header, cases[i].data_bytes);
+        assert_refused(header);
+        assert_non_null(strstr(status_last()->message, "tensor the.tensor: "));
+        assert_non_null(strstr(status_last()->message, cases[i].words));
+    }
+}
+
 static void test_lengths_that_lie_are_refused(void **state)
 {
     static const unsigned char all[8] = {255, 255, 255, 255, 255, 255, 255, 255};
@@ -218,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_headers_that_lie_are_refused_with_the_file),
+        cmocka_unit_test(test_a_refusal_names_tensor_and_cause),
         cmocka_unit_test(test_lengths_that_lie_are_refused),
         cmocka_unit_test(test_a_header_of_a_thousand_brackets_is_refused),
         cmocka_unit_test(test_what_is_written_is_read_back),
