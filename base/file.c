@@ -147,8 +147,7 @@ enum status file_map_open(const char *path, struct file_map *map_out)
 void file_map_close(struct file_map *map)
 {
     if (map->data != NULL) {
-        /* munmap takes a plain pointer; nothing is written through it. */
-        (void)munmap((void *)(uintptr_t)map->data, map->bytes);
+        (void)munmap(map->data, map->bytes);
     }
     memset(map, 0, sizeof(*map));
 }
@@ -289,11 +288,12 @@ enum status file_make_directories(const char *path)
     }
     memcpy(part, path, length + 1);
     for (size_t i = 1; i < length; i++) {
-        if (part[i] == '/' && part[i - 1] != '/') {
-            part[i] = '\0';
-            TRY(make_directory(part));
-            part[i] = '/';
+        if (part[i] != '/' || part[i - 1] == '/') {
+            continue;
         }
+        part[i] = '\0';
+        TRY(make_directory(part));
+        part[i] = '/';
     }
     return make_directory(part);
 }

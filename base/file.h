@@ -26,7 +26,7 @@ enum status file_read(const char *path, size_t most, char **bytes_out, size_t *c
 
 /* A file that is mapped read-only. Zero is "nothing mapped". */
 struct file_map {
-    const void *data; /* NULL where the file is empty */
+    void *data; /* read-only pages; NULL where the file is empty */
     size_t bytes;
 };
 

@@ -65,11 +65,8 @@ static enum status read_values(const struct config_draft *draft, struct config *
         const struct config_key *key = config_schema_at(i);
         const struct config_value *value = config_draft_of(draft, key);
 
-        if (value->text != NULL) {
-            TRY(config_value_parse(key, value, config));
-        } else {
-            config_value_default(key, config);
-        }
+        config_value_default(key, config);
+        TRY(value->text != NULL ? config_value_parse(key, value, config) : STATUS_OK);
     }
     config->train.overwrite = draft->overwrite;
     return STATUS_OK;

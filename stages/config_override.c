@@ -9,16 +9,16 @@
 #define NAME_BYTES 128
 #define HINT_BYTES 512
 
-/* Cuts "section.key" into its halves; an empty key where there is no dot. */
-static enum status split_name(const char *word, const char *name, size_t name_bytes, char *section,
-                              char *key)
+/* Cuts "section.key" into its halves; an empty key where there is no dot, false where one is
+ * longer than any name. */
+static bool split_name(const char *name, size_t name_bytes, char *section, char *key)
 {
     const char *dot = memchr(name, '.', name_bytes);
     size_t section_bytes = dot != NULL ? (size_t)(dot - name) : name_bytes;
     size_t key_bytes = dot != NULL ? name_bytes - section_bytes - 1 : 0;
 
     if (section_bytes >= NAME_BYTES || key_bytes >= NAME_BYTES) {
-        return status_fail(STATUS_ERR_REFUSED, "%s: expected --section.key=value", word);
+        return false;
     }
     memcpy(section, name, section_bytes);
     section[section_bytes] = '\0';
@@ -26,7 +26,7 @@ static enum status split_name(const char *word, const char *name, size_t name_by
         memcpy(key, dot + 1, key_bytes);
     }
     key[key_bytes] = '\0';
-    return STATUS_OK;
+    return true;
 }
 
 static bool holds_list(const struct config_key *key, const char *text)
@@ -52,8 +52,9 @@ enum status config_override_apply(struct config_draft *draft, const char *word)
         draft->overwrite = true;
         return STATUS_OK;
     }
-    TRY(split_name(word, name, equals != NULL ? (size_t)(equals - name) : strlen(name), section,
-                   key));
+    if (!split_name(name, equals != NULL ? (size_t)(equals - name) : strlen(name), section, key)) {
+        return status_fail(STATUS_ERR_REFUSED, "%.200s: expected --section.key=value", word);
+    }
     found = config_schema_find(section, key);
     if (found == NULL) {
         config_suggest(section, key[0] != '\0' ? key : NULL, hint, sizeof(hint));
@@ -70,7 +71,9 @@ enum status config_override_apply(struct config_draft *draft, const char *word)
     (void)snprintf(text, sizeof(text), "%s", equals + 1);
     (void)snprintf(place, sizeof(place), "--%s.%s=%.200s", section, key, text);
     for (char *at = place; *at != '\0'; at++) {
-        *at = (unsigned char)*at < 0x20 ? '?' : *at; /* a message is one line */
+        if ((unsigned char)*at < 0x20) {
+            *at = '?'; /* a message is one line */
+        }
     }
     struct config_value value = {
         .text = text, .place = place, .list = holds_list(found, text), .quoted = false};

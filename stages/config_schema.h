@@ -46,21 +46,21 @@ struct config_choice {
 struct config_key {
     const char *section;
     const char *name;
-    enum config_type type;
     size_t offset;        /* into struct config */
     const char *fallback; /* the default as a user would write it; NULL: none */
-    bool required;        /* has to be given */
-    bool later;           /* only the default is legal in this build */
     int64_t least;        /* INT, BYTES */
     int64_t most;
     double low; /* REAL: low <= x <= high, or low < x and x < high */
     double high;
-    bool above_low;
-    bool below_high;
     const char *word; /* INT, BYTES, REAL, COUNTS: a word that is legal beside numbers; or NULL */
     int64_t word_value;
     const struct config_choice *choices; /* CHOICE */
     const char *help;
+    enum config_type type;
+    bool above_low;
+    bool below_high;
+    bool required; /* has to be given */
+    bool later;    /* only the default is legal in this build */
 };
 
 size_t config_schema_count(void);

@@ -30,7 +30,9 @@ static enum status refuse(const struct config_key *key, const struct config_valu
     config_schema_legal(key, legal, sizeof(legal));
     (void)snprintf(found, sizeof(found), "%s", value->text);
     for (char *at = found; *at != '\0'; at++) {
-        *at = (unsigned char)*at < 0x20 ? '?' : *at; /* a message is one line */
+        if ((unsigned char)*at < 0x20) {
+            *at = '?'; /* a message is one line */
+        }
     }
     return status_fail(STATUS_ERR_REFUSED, "%s: %s.%s: expected %s; found %s%s%s%s", value->place,
                        key->section, key->name, legal, value->quoted ? "the text \"" : "", found,

@@ -238,6 +238,25 @@ static size_t section_index(const char *section)
     return index;
 }
 
+/* What stands behind the name of a section. */
+static enum status read_keys(struct reader *reader, const char *section)
+{
+    TRY(next_event(reader));
+    /* A section whose keys are all commented out. */
+    if (reader->event->type == FYET_SCALAR && !is_decorated(reader->event) &&
+        fy_token_get_text_length(reader->event->scalar.value) == 0) {
+        return STATUS_OK;
+    }
+    TRY(expect(reader, FYET_MAPPING_START, section));
+    for (;;) {
+        TRY(next_event(reader));
+        if (reader->event->type == FYET_MAPPING_END) {
+            return STATUS_OK;
+        }
+        TRY(read_key(reader, section));
+    }
+}
+
 /* The event is the name of a section. */
 static enum status read_section(struct reader *reader)
 {
@@ -258,19 +277,19 @@ static enum status read_section(struct reader *reader)
                            reader->draft->path, reader->line, section, reader->draft->path, *first);
     }
     *first = reader->line;
+    return read_keys(reader, section);
+}
+
+static enum status read_sections(struct reader *reader)
+{
     TRY(next_event(reader));
-    /* A section whose keys are all commented out. */
-    if (reader->event->type == FYET_SCALAR && !is_decorated(reader->event) &&
-        fy_token_get_text_length(reader->event->scalar.value) == 0) {
-        return STATUS_OK;
-    }
-    TRY(expect(reader, FYET_MAPPING_START, section));
+    TRY(expect(reader, FYET_MAPPING_START, "the configuration"));
     for (;;) {
         TRY(next_event(reader));
         if (reader->event->type == FYET_MAPPING_END) {
             return STATUS_OK;
         }
-        TRY(read_key(reader, section));
+        TRY(read_section(reader));
     }
 }
 
@@ -281,15 +300,7 @@ static enum status read_stream(struct reader *reader)
     if (reader->event->type == FYET_STREAM_END) {
         return STATUS_OK; /* nothing but comments: the keys that are missed are named later */
     }
-    TRY(next_event(reader));
-    TRY(expect(reader, FYET_MAPPING_START, "the configuration"));
-    for (;;) {
-        TRY(next_event(reader));
-        if (reader->event->type == FYET_MAPPING_END) {
-            break;
-        }
-        TRY(read_section(reader));
-    }
+    TRY(read_sections(reader));
     TRY(next_event(reader)); /* document end */
     TRY(next_event(reader));
     if (reader->event->type != FYET_STREAM_END) {

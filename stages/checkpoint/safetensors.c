@@ -176,12 +176,11 @@ static enum status read_entries(struct safetensors *file)
     }
     json_object_foreach(file->header, name, value)
     {
-        if (strcmp(name, METADATA) == 0) {
-            TRY(check_metadata(file, value));
-            continue;
-        }
-        TRY(read_entry(file, name, value, &file->entries[file->count]));
-        file->count++;
+        bool is_metadata = strcmp(name, METADATA) == 0;
+
+        TRY(is_metadata ? check_metadata(file, value)
+                        : read_entry(file, name, value, &file->entries[file->count]));
+        file->count += is_metadata ? 0 : 1;
     }
     return STATUS_OK;
 }

@@ -35,8 +35,8 @@ static size_t element_bytes(enum safetensors_dtype dtype)
 /* Wide elements first, so that each tensor is aligned to its element; then by name. */
 static int compare_entries(const void *left, const void *right)
 {
-    const struct safetensors_entry *a = *(const struct safetensors_entry *const *)left;
-    const struct safetensors_entry *b = *(const struct safetensors_entry *const *)right;
+    const struct safetensors_entry *a = left;
+    const struct safetensors_entry *b = right;
 
     if (element_bytes(a->dtype) != element_bytes(b->dtype)) {
         return element_bytes(a->dtype) > element_bytes(b->dtype) ? -1 : 1;
@@ -105,8 +105,9 @@ static enum status add_entry(const char *path, const struct safetensors_entry *e
         (void)json_array_append_new(shape, json_integer(entry->shape[i]));
     }
     /* Takes `shape`; NULL where any part of it found no memory, which add_new() reports. */
-    tensor = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name(entry->dtype), "shape", shape,
-                       "data_offsets", (json_int_t)begin, (json_int_t)(begin + entry->bytes));
+    tensor =
+        json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name(entry->dtype), "shape", shape,
+                  "data_offsets", (json_int_t)begin, (json_int_t)begin + (json_int_t)entry->bytes);
     if (tensor != NULL &&
         json_array_size(json_object_get(tensor, "shape")) != (size_t)entry->dims) {
         json_decref(tensor);
@@ -139,8 +140,8 @@ done:
     return status;
 }
 
-static enum status put_file(const char *path, const struct safetensors_entry *const *sorted,
-                            size_t count, const json_t *header)
+static enum status put_file(const char *path, const struct safetensors_entry *sorted, size_t count,
+                            const json_t *header)
 {
     struct file_writer writer;
     enum status status = STATUS_OK;
@@ -148,7 +149,7 @@ static enum status put_file(const char *path, const struct safetensors_entry *co
     TRY(file_writer_open(path, &writer));
     TRY_OR(fail, status, put_header(path, header, &writer));
     for (size_t i = 0; i < count; i++) {
-        TRY_OR(fail, status, file_writer_put(&writer, sorted[i]->data, sorted[i]->bytes));
+        TRY_OR(fail, status, file_writer_put(&writer, sorted[i].data, sorted[i].bytes));
     }
     return file_writer_commit(&writer);
 fail:
@@ -160,7 +161,7 @@ enum status safetensors_write(const char *path, const struct safetensors_entry *
                               size_t count, const struct safetensors_note *notes, size_t note_count)
 {
     enum status status = STATUS_OK;
-    const struct safetensors_entry **sorted = calloc(count + 1, sizeof(*sorted));
+    struct safetensors_entry *sorted = calloc(count + 1, sizeof(*sorted));
     json_t *header = json_object();
     size_t begin = 0;
 
@@ -170,13 +171,13 @@ enum status safetensors_write(const char *path, const struct safetensors_entry *
     }
     for (size_t i = 0; i < count; i++) {
         TRY_OR(done, status, check_entry(path, &entries[i]));
-        sorted[i] = &entries[i];
+        sorted[i] = entries[i];
     }
     qsort(sorted, count, sizeof(*sorted), compare_entries);
     TRY_OR(done, status, add_notes(path, notes, note_count, header));
     for (size_t i = 0; i < count; i++) {
-        TRY_OR(done, status, add_entry(path, sorted[i], begin, header));
-        begin += sorted[i]->bytes;
+        TRY_OR(done, status, add_entry(path, &sorted[i], begin, header));
+        begin += sorted[i].bytes;
     }
     status = put_file(path, sorted, count, header);
 done:

@@ -28,43 +28,21 @@ static void print_help(void)
                  "Exit codes: 0 done, 1 configuration refused, 2 failed.\n");
 }
 
-/* Finds "section.key", "--section.key", or a key that one section alone has. */
-static enum status find_key(const char *word, const struct config_key **key_out)
+/* A key by its name alone; *second is another one with the same name, or NULL. */
+static const struct config_key *find_by_name(const char *name, const struct config_key **second)
 {
-    const char *name = strncmp(word, "--", 2) == 0 ? word + 2 : word;
-    const char *dot = strchr(name, '.');
     const struct config_key *found = NULL;
-    char section[NAME_BYTES];
-    char hint[LEGAL_BYTES];
 
-    if (dot == NULL) {
-        for (size_t i = 0; i < config_schema_count(); i++) {
-            const struct config_key *key = config_schema_at(i);
+    *second = NULL;
+    for (size_t i = 0; i < config_schema_count(); i++) {
+        const struct config_key *key = config_schema_at(i);
 
-            if (strcmp(key->name, name) != 0) {
-                continue;
-            }
-            if (found != NULL) {
-                return status_fail(STATUS_ERR_REFUSED,
-                                   "weir config --explain %s: found %s.%s and %s.%s; say which",
-                                   word, found->section, found->name, key->section, key->name);
-            }
-            found = key;
+        if (strcmp(key->name, name) == 0) {
+            *second = found != NULL ? key : NULL;
+            found = found != NULL ? found : key;
         }
-    } else if ((size_t)(dot - name) < sizeof(section)) {
-        (void)snprintf(section, sizeof(section), "%.*s", (int)(dot - name), name);
-        found = config_schema_find(section, dot + 1);
     }
-    if (found == NULL) {
-        (void)snprintf(section, sizeof(section), "%.*s",
-                       (int)(dot != NULL && dot - name < NAME_BYTES ? dot - name : NAME_BYTES - 1),
-                       name);
-        config_suggest(section, dot != NULL ? dot + 1 : NULL, hint, sizeof(hint));
-        return status_fail(STATUS_ERR_REFUSED, "weir config --explain %s: unknown key; %s", word,
-                           hint);
-    }
-    *key_out = found;
-    return STATUS_OK;
+    return found;
 }
 
 static const char *default_text(const struct config_key *key)
@@ -78,12 +56,10 @@ static const char *default_text(const struct config_key *key)
     return key->fallback[0] != '\0' ? key->fallback : "\"\"";
 }
 
-static enum status explain(const char *word)
+static enum status print_key(const struct config_key *key)
 {
-    const struct config_key *key = NULL;
     char text[LEGAL_BYTES];
 
-    TRY(find_key(word, &key));
     (void)printf("%s.%s\n  %s\n", key->section, key->name, key->help);
     (void)printf("  default: %s\n", default_text(key));
     config_schema_legal(key, text, sizeof(text));
@@ -95,6 +71,33 @@ static enum status explain(const char *word)
         (void)printf("  not supported by this build yet: %s\n", text);
     }
     return STATUS_OK;
+}
+
+/* `word` is "section.key", "--section.key", or a key that one section alone has. */
+static enum status explain(const char *word)
+{
+    const char *name = strncmp(word, "--", 2) == 0 ? word + 2 : word;
+    const char *dot = strchr(name, '.');
+    const struct config_key *second = NULL;
+    const struct config_key *key = NULL;
+    char section[NAME_BYTES];
+    char hint[LEGAL_BYTES];
+
+    (void)snprintf(section, sizeof(section), "%.*s",
+                   (int)(dot != NULL && dot - name < NAME_BYTES ? dot - name : NAME_BYTES - 1),
+                   name);
+    key = dot != NULL ? config_schema_find(section, dot + 1) : find_by_name(name, &second);
+    if (second != NULL) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "weir config --explain %s: found %s.%s and %s.%s; say which", word,
+                           key->section, key->name, second->section, second->name);
+    }
+    if (key == NULL) {
+        config_suggest(section, dot != NULL ? dot + 1 : NULL, hint, sizeof(hint));
+        return status_fail(STATUS_ERR_REFUSED, "weir config --explain %s: unknown key; %s", word,
+                           hint);
+    }
+    return print_key(key);
 }
 
 static enum status print_resolved(int argc, char **argv)

@@ -55,7 +55,7 @@ static enum status open_text(double begin, double end, int64_t vocab, struct dat
     return dataset_open(&config, dataset);
 }
 
-static void test_sample_j_is_tokens_jT_to_jT_plus_T(void **state)
+static void test_sample_j_begins_at_token_j_times_t(void **state)
 {
     struct dataset *dataset = NULL;
     int32_t tokens[T];
@@ -163,7 +163,7 @@ static void test_the_loader_gives_each_step_its_rows_and_pads_past_the_limit(voi
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sample_j_is_tokens_jT_to_jT_plus_T),
+        cmocka_unit_test(test_sample_j_begins_at_token_j_times_t),
         cmocka_unit_test(test_parts_of_a_text_do_not_overlap),
         cmocka_unit_test(test_a_text_that_cannot_be_read_is_refused_by_name),
         cmocka_unit_test(test_the_loader_gives_each_step_its_rows_and_pads_past_the_limit),

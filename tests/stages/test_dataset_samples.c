@@ -54,7 +54,7 @@ static struct safetensors_entry tokens_entry(const int32_t *tokens)
                                             .dtype = SAFETENSORS_I32,
                                             .dims = 3,
                                             .shape = {2, 2, T + 1},
-                                            .bytes = ROWS * (T + 1) * sizeof(*tokens),
+                                            .bytes = sizeof(int32_t) * ROWS * (T + 1),
                                             .data = tokens};
 
     return entry;
@@ -66,7 +66,7 @@ static struct safetensors_entry mask_entry(const float *mask)
                                             .dtype = SAFETENSORS_F32,
                                             .dims = 2,
                                             .shape = {ROWS, T},
-                                            .bytes = ROWS * T * sizeof(*mask),
+                                            .bytes = sizeof(float) * ROWS * T,
                                             .data = mask};
 
     return entry;
@@ -150,7 +150,7 @@ static void assert_refused(const struct safetensors_entry *entries, size_t count
 
 static void a_token_out_of_range_is_refused_with_its_place(void **state)
 {
-    int32_t tokens[ROWS * (T + 1)];
+    int32_t tokens[ROWS * (T + 1)] = {0};
     struct safetensors_entry entry = tokens_entry(tokens);
 
     (void)state;

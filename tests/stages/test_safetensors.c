@@ -49,7 +49,9 @@ static void write_file(const char *header, size_t data_bytes)
 
     memset(bytes, 0, sizeof(bytes));
     memcpy(bytes, &length, sizeof(length));
-    memcpy(bytes + 8, header, length);
+    for (uint64_t i = 0; i < length; i++) {
+        bytes[8 + i] = (unsigned char)header[i];
+    }
     write_bytes(bytes, 8 + length + data_bytes);
 }
 
@@ -163,9 +165,7 @@ static void test_a_header_of_a_thousand_brackets_is_refused(void **state)
 
     (void)state;
     (void)snprintf(header, sizeof(header), "{\"a\":");
-    for (int i = 0; i < 2000; i++) {
-        strcat(header, "[");
-    }
+    memset(header + 5, '[', 2000);
     write_file(header, 0);
     assert_refused("deep brackets");
 }

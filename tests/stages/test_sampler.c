@@ -50,8 +50,23 @@ static void test_without_shuffling_samples_come_in_order_and_again(void **state)
 
     (void)state;
     plain.shuffle = false;
-    for (int64_t n = 0; n < 3 * SAMPLES; n++) {
+    for (int64_t n = 0; n < (int64_t)3 * SAMPLES; n++) {
         assert_int_equal(sampler_sample(&plain, n), n % SAMPLES);
+    }
+}
+
+/* Counts the numbers of one replica's step, which begins at sample 40. */
+static void count_numbers(const struct sampler *sampler, int64_t microbatches, int64_t *seen)
+{
+    for (int64_t i = 0; i < microbatches; i++) {
+        for (int64_t row = 0; row < sampler->micro_batch_size; row++) {
+            int64_t number = sampler_number(sampler, 40, i, row);
+
+            assert_int_equal(
+                number,
+                40 + (i * sampler->replicas + sampler->replica) * sampler->micro_batch_size + row);
+            seen[number - 40]++;
+        }
     }
 }
 
@@ -62,25 +77,13 @@ static void test_the_global_batch_is_the_same_for_every_split(void **state)
 
     (void)state;
     for (size_t s = 0; s < sizeof(splits) / sizeof(splits[0]); s++) {
-        int64_t m = splits[s][0];
-        int64_t size = splits[s][1];
-        int64_t replicas = splits[s][2];
+        struct sampler sampler = shuffled;
         int64_t seen[8] = {0};
 
-        for (int64_t d = 0; d < replicas; d++) {
-            struct sampler sampler = shuffled;
-
-            sampler.micro_batch_size = size;
-            sampler.replicas = replicas;
-            sampler.replica = d;
-            for (int64_t i = 0; i < m; i++) {
-                for (int64_t row = 0; row < size; row++) {
-                    int64_t number = sampler_number(&sampler, 40, i, row);
-
-                    assert_int_equal(number, 40 + (i * replicas + d) * size + row);
-                    seen[number - 40]++;
-                }
-            }
+        sampler.micro_batch_size = splits[s][1];
+        sampler.replicas = splits[s][2];
+        for (sampler.replica = 0; sampler.replica < sampler.replicas; sampler.replica++) {
+            count_numbers(&sampler, splits[s][0], seen);
         }
         for (int k = 0; k < 8; k++) {
             assert_int_equal(seen[k], 1);
