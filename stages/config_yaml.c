@@ -335,6 +335,10 @@ fail:
 
 static void reader_close(struct reader *reader)
 {
+    /* Collected errors hold parts of the parser and do not go with the last reference. */
+    if (reader->diag != NULL) {
+        fy_diag_reset_error(reader->diag);
+    }
     if (reader->parser != NULL) {
         fy_parser_event_free(reader->parser, reader->event);
         fy_parser_destroy(reader->parser);

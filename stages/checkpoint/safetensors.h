@@ -3,9 +3,9 @@
  *
  * The reader trusts nothing (facts of the format: header at most 100 MB, starts with `{`, no
  * holes, overlaps or trailing bytes, sizes that match shapes, no duplicate names) and maps the
- * file. The writer sorts by width of the element and name (as the reference does: every tensor is
- * aligned), pads the header to 8 bytes, writes a temporary file beside the target and renames it
- * after fsync, so that the name never stands for half a file.
+ * file. The writer sorts by width of the element, then name, so that every tensor is aligned; it
+ * pads the header to 8 bytes, writes a temporary file beside the target and renames it after
+ * fsync, so that the name never stands for half a file.
  */
 #ifndef STAGES_CHECKPOINT_SAFETENSORS_H
 #define STAGES_CHECKPOINT_SAFETENSORS_H

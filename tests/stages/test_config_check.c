@@ -78,6 +78,9 @@ static void three_batch_keys_that_disagree_are_refused_with_all_numbers(void **s
                        NULL,
                        "train.micro_batch_size 4 x train.num_microbatches 3 x parallel.dp 1 is "
                        "12, train.global_batch_size is 10; nearest legal: global_batch_size 12");
+    config_rig_refuses(with_batch("micro_batch_size: 4, num_microbatches: 3, "
+                                  "global_batch_size: 14"),
+                       NULL, "12, train.global_batch_size is 14");
 }
 
 static void assert_refused(const char *override, const char *words)

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,6 +210,29 @@ static void a_rewind_starts_again_wherever_the_thread_is(void **state)
     loader_close(&loader);
 }
 
+/* One large micro-batch, and rewinds at many distances from the start of filling it, so that many
+ * of them fall into its middle. */
+static void a_batch_begun_before_a_rewind_is_never_lent(void **state)
+{
+    struct loader_config config = both();
+    struct loader *loader = NULL;
+    struct loader_batch batch;
+
+    (void)state;
+    config.microbatches = 1;
+    config.sampler.micro_batch_size = 10000;
+    assert_int_equal(loader_open(&config, &loader), STATUS_OK);
+    for (int64_t round = 0; round < 100; round++) {
+        assert_int_equal(loader_rewind(loader, round), STATUS_OK);
+        take(loader, &batch);
+        assert_batch(&batch, round);
+        for (int64_t i = 0; i < 10 * round; i++) {
+            (void)sched_yield();
+        }
+    }
+    loader_close(&loader);
+}
+
 static void a_cancelled_wait_ends_and_the_loader_goes_on(void **state)
 {
     struct loader_config config = both();
@@ -269,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_stage_gets_only_what_it_wants),
         cmocka_unit_test(replicas_share_the_global_batch_out),
         cmocka_unit_test(a_rewind_starts_again_wherever_the_thread_is),
+        cmocka_unit_test(a_batch_begun_before_a_rewind_is_never_lent),
         cmocka_unit_test(a_cancelled_wait_ends_and_the_loader_goes_on),
         cmocka_unit_test(a_loader_that_is_closed_at_once_leaves_nothing),
         cmocka_unit_test(buffers_beyond_all_memory_are_no_overflow),
