@@ -360,6 +360,16 @@ const char *job_directory_path(const struct job_directory *directory)
     return directory->path;
 }
 
+void job_directory_sweep(void)
+{
+    struct job_directory none = {.lock_fd = -1, .job_fd = -1};
+
+    if (choose_path(&none) == STATUS_OK) {
+        none.path[0] = '\0';
+        sweep_neighbours(&none);
+    }
+}
+
 void job_directory_remove(struct job_directory **directory)
 {
     struct job_directory *gone = *directory;

@@ -44,6 +44,10 @@ const char *job_directory_path(const struct job_directory *directory);
  * block; nulls the caller's pointer; NULL is fine. */
 void job_directory_remove(struct job_directory **directory);
 
+/* Removes the directories of all dead jobs of this user, as the next job would: for a launcher whose
+ * ranks have all ended, killed ones among them. Best effort; says nothing. */
+void job_directory_sweep(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -69,18 +69,26 @@ enum status data_part_open(const struct config *config, const struct data_part *
     return dataset_open(&dataset, dataset_out);
 }
 
+/* A part without a path is one that the run has not. */
+static enum status check_part(const struct config *config, const struct data_part *part)
+{
+    struct dataset *dataset = NULL;
+
+    if (part->path == NULL) {
+        return STATUS_OK;
+    }
+    TRY(data_part_open(config, part, &dataset));
+    dataset_close(&dataset);
+    return STATUS_OK;
+}
+
 enum status data_parts_check(const struct config *config)
 {
     struct data_part parts[DATA_ROLES];
 
     TRY(data_parts_of(config, parts));
     for (int role = 0; role < DATA_ROLES; role++) {
-        if (parts[role].path != NULL) {
-            struct dataset *dataset = NULL;
-
-            TRY(data_part_open(config, &parts[role], &dataset));
-            dataset_close(&dataset);
-        }
+        TRY(check_part(config, &parts[role]));
     }
     return STATUS_OK;
 }

@@ -233,6 +233,15 @@ static enum status fill_weights(struct engine *engine)
     return STATUS_OK;
 }
 
+static enum status start_parts(struct engine *engine, const struct engine_options *options)
+{
+    TRY(fill_weights(engine));
+    TRY(engine_start_planes(engine, options));
+    TRY(engine_start_data(engine));
+    TRY(engine_start_worker(engine, options));
+    return engine_start_barrier(engine);
+}
+
 enum status engine_open(const struct engine_options *options, struct engine **engine_out)
 {
     struct engine *engine = calloc(1, sizeof(*engine));
@@ -253,9 +262,5 @@ enum status engine_open(const struct engine_options *options, struct engine **en
     TRY(join(engine, options));
     TRY(plan_memory(engine));
     TRY(allocate(engine));
-    TRY(fill_weights(engine));
-    TRY(engine_start_planes(engine, options));
-    TRY(engine_start_data(engine));
-    TRY(engine_start_worker(engine, options));
-    return engine_start_barrier(engine);
+    return start_parts(engine, options);
 }

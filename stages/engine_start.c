@@ -189,7 +189,8 @@ enum {
     BARRIER_LINES
 };
 
-static enum status barrier_round(struct engine *engine, struct control_key *keys, double *numbers)
+static enum status barrier_round(struct engine *engine, struct control_key *keys,
+                                 struct control_answer *answer)
 {
     struct control_value values[3] = {
         {.key = BARRIER_TARGETS},
@@ -205,7 +206,6 @@ static enum status barrier_round(struct engine *engine, struct control_key *keys
         .value_count = 3,
         .note = "",
     };
-    struct control_answer answer = {.numbers = numbers};
     int64_t targets = 0;
 
     keys[BARRIER_TARGETS] = (struct control_key){"targets of step 1", CONTROL_SUM};
@@ -218,9 +218,9 @@ static enum status barrier_round(struct engine *engine, struct control_key *keys
         TRY(loader_peek_targets(engine->loader, engine->cancel, start_deadline(engine), &targets));
     }
     values[0].number = (double)targets;
-    TRY(control_reduce(engine->control, &round, &answer, start_deadline(engine)));
-    engine->update.outcome.next_targets = (int64_t)numbers[BARRIER_TARGETS];
-    engine->origin_ns = (int64_t)numbers[BARRIER_ORIGIN];
+    TRY(control_reduce(engine->control, &round, answer, start_deadline(engine)));
+    engine->update.outcome.next_targets = (int64_t)answer->numbers[BARRIER_TARGETS];
+    engine->origin_ns = (int64_t)answer->numbers[BARRIER_ORIGIN];
     return STATUS_OK;
 }
 
@@ -228,17 +228,17 @@ enum status engine_start_barrier(struct engine *engine)
 {
     size_t count = (size_t)BARRIER_LINES + (size_t)engine->grid.shape.pp;
     struct control_key *keys = calloc(count, sizeof(*keys));
-    double *numbers = calloc(count, sizeof(*numbers));
+    struct control_answer answer = {.numbers = calloc(count, sizeof(double))};
     enum status status = STATUS_OK;
 
-    if (keys == NULL || numbers == NULL) {
+    if (keys == NULL || answer.numbers == NULL) {
         status = status_fail(STATUS_ERR_NO_MEMORY, "barrier of %zu values", count);
     } else {
         (void)fault_strike(&engine->worker.fault, engine->grid.rank, FAULT_STEP_START, 0,
                            engine->cancel);
-        status = barrier_round(engine, keys, numbers);
+        status = barrier_round(engine, keys, &answer);
     }
     free(keys);
-    free(numbers);
+    free(answer.numbers);
     return status;
 }

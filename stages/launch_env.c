@@ -1,7 +1,6 @@
 #include "stages/launch_env.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/env.h"
@@ -36,17 +35,27 @@ static enum status read_number(enum env_id id, int32_t least, int32_t *number_ou
     return STATUS_OK;
 }
 
+/* NULL where nobody but the user started this process. */
+static const struct source *find_source(void)
+{
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        if (env_is_set(sources[i].mark)) {
+            return &sources[i];
+        }
+    }
+    return NULL;
+}
+
 enum status launch_env_read(struct launch_env *env_out)
 {
     struct launch_env env = {.rank = 0, .world = 1, .local_world = 1, .launcher = "none"};
 
-    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
-        if (env_is_set(sources[i].mark)) {
-            TRY(read_number(sources[i].rank, 0, &env.rank));
-            TRY(read_number(sources[i].world, 1, &env.world));
-            env.launcher = sources[i].launcher;
-            break;
-        }
+    const struct source *source = find_source();
+
+    if (source != NULL) {
+        TRY(read_number(source->rank, 0, &env.rank));
+        TRY(read_number(source->world, 1, &env.world));
+        env.launcher = source->launcher;
     }
     if (env.rank >= env.world) {
         return status_fail(STATUS_ERR_REFUSED, "environment of %s: rank %d of a world of %d",

@@ -92,7 +92,7 @@ static json_t *step_object(const struct metrics *metrics, const struct metrics_s
                   number(outcome->loss), "grad_norm", number(outcome->grad_norm), "lr", outcome->lr,
                   "loss_scale", metrics->loss_scale, "skipped", outcome->skipped ? 1 : 0,
                   "consumed_samples", (json_int_t)step->consumed_samples, "consumed_tokens",
-                  (json_int_t)(step->consumed_samples * metrics->seq_len), "step_ms",
+                  (json_int_t)step->consumed_samples * metrics->seq_len, "step_ms",
                   step->seconds * 1e3, "tokens_per_s", tokens_per_s, "tflops",
                   metrics->flops_per_step / step->seconds * 1e-12, "bubble", outcome->bubble,
                   "bubble_ideal", step->bubble_ideal, "mem_bytes", (json_int_t)outcome->mem_bytes);

@@ -83,7 +83,18 @@ static enum status write_plan(const struct train *train)
     return status;
 }
 
-static enum status begin(struct train *train)
+/* Rank 0 makes the run directory, before anybody else needs it; nothing is made of a run that
+ * cannot begin. */
+static enum status open_run(struct train *train)
+{
+    if (!is_first(train)) {
+        return STATUS_OK;
+    }
+    TRY(data_parts_check(train->config));
+    return run_directory_open(train->config, &train->run);
+}
+
+static enum status join_job(struct train *train)
 {
     struct engine_options options = {
         .config = train->config,
@@ -94,18 +105,19 @@ static enum status begin(struct train *train)
         .cancel = &train->cancel,
     };
 
-    if (is_first(train)) {
-        /* Before anything is made of a run that cannot begin. */
-        TRY(data_parts_check(train->config));
-        TRY(run_directory_open(train->config, &train->run));
-    }
     if (train->env.world > 1) {
         TRY(job_directory_open(train->env.rank, &train->cancel,
                                clock_deadline(train->config->control.start_timeout_s),
                                &train->job));
         options.job_directory = job_directory_path(train->job);
     }
-    TRY(engine_open(&options, &train->engine));
+    return engine_open(&options, &train->engine);
+}
+
+static enum status begin(struct train *train)
+{
+    TRY(open_run(train));
+    TRY(join_job(train));
     TRY(stop_signal_open(train->engine->control, &train->stop));
     if (is_first(train)) {
         TRY(metrics_open(train->config, &train->engine->shape, &train->metrics));

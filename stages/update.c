@@ -203,10 +203,19 @@ static void read_answer(struct update *update, const struct control_answer *answ
     }
 }
 
+/* The owner's new embedding goes back to the head. */
+static enum status send_embedding(const struct update *update)
+{
+    if (update->sync == NULL || update->head_gradient == NULL) {
+        return STATUS_OK;
+    }
+    return embedding_sync_send_weights(update->sync, update->updates,
+                                       params_find(update->params, "wte.weight")->weight);
+}
+
 static enum status apply(struct update *update)
 {
-    struct update_outcome *outcome = &update->outcome;
-    const struct param *wte = NULL;
+    const struct update_outcome *outcome = &update->outcome;
 
     if (!outcome->skipped) {
         double coefficient = grad_norm_coefficient(outcome->grad_norm, update->config.grad_clip);
@@ -214,10 +223,7 @@ static enum status apply(struct update *update)
         TRY(optimizer_update(&update->config.optimizer, update->params, update->device,
                              update->updates + 1, outcome->lr, coefficient));
         update->updates++;
-        if (update->sync != NULL && update->head_gradient != NULL) {
-            wte = params_find(update->params, "wte.weight");
-            TRY(embedding_sync_send_weights(update->sync, update->updates, wte->weight));
-        }
+        TRY(send_embedding(update));
     }
     params_zero_gradients(update->params);
     if (update->head->gradient != NULL) {

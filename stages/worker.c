@@ -311,9 +311,13 @@ static enum status drain_sends(struct stage_worker *worker)
 {
     for (int direction = LANE_F; direction < LANE_DIRECTIONS; direction++) {
         const struct worker_lane *lane = &worker->lanes[direction];
+        enum status status = STATUS_OK;
 
         if (lane->sending != NULL) {
-            TRY(wait_sent(worker, lane->sending_index, worker->run.deadline_ns));
+            status = wait_sent(worker, lane->sending_index, worker->run.deadline_ns);
+        }
+        if (status < 0) {
+            return status;
         }
     }
     return STATUS_OK;

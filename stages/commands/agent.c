@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "collectives/job_directory.h"
 #include "scheduler/generate.h"
 #include "scheduler/lower.h"
 #include "scheduler/validate.h"
@@ -122,7 +123,17 @@ static enum status run_crew(const struct config *config, const struct crew_confi
 
 done:
     crew_destroy(&crew);
+    /* Ranks that were killed had no time to tidy up. */
+    job_directory_sweep();
     return status;
+}
+
+/* All that can be refused before a process exists. */
+static enum status check_start(const struct config *config)
+{
+    TRY(prove_plan(config));
+    TRY(run_directory_check(config));
+    return data_parts_check(config);
 }
 
 static enum status start_job(const struct config *config, const struct agent_options *options,
@@ -145,15 +156,13 @@ static enum status start_job(const struct config *config, const struct agent_opt
     };
 
     TRY(count_processes(config, options, &crew.processes));
-    TRY(prove_plan(config));
-    TRY(run_directory_check(config));
     if (run_directory_state(config) == RUN_FINISHED) {
         (void)printf("%s is finished; look at it with `weir trace %s`, or start again with "
                      "--overwrite\n",
                      config->train.run_dir, config->train.run_dir);
         return STATUS_OK;
     }
-    TRY(data_parts_check(config));
+    TRY(check_start(config));
     TRY(name_job(job, sizeof(job)));
     if (options->log_dir != NULL) {
         (void)snprintf(log_dir, sizeof(log_dir), "%s", options->log_dir);

@@ -31,6 +31,14 @@ struct rig {
     int failed;
 };
 
+uint64_t rig_bits(double value)
+{
+    uint64_t bits = 0;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
 static void keep(struct rig_tensor *tensors, int32_t *count, const struct param *param,
                  const float *data)
 {
@@ -63,6 +71,16 @@ static void inspect(void *context, const struct params *params)
     (void)pthread_mutex_unlock(&rank->rig->mutex);
 }
 
+static enum status evaluate(struct rig_rank *rank, int64_t step)
+{
+    int64_t every = rank->rig->config->train.eval_every;
+
+    if (every <= 0 || (step + 1) % every != 0) {
+        return STATUS_OK;
+    }
+    return engine_evaluate(rank->engine, SPLIT_VALID, &rank->own.valid_loss[step]);
+}
+
 static enum status run_steps(struct rig_rank *rank)
 {
     struct engine *engine = rank->engine;
@@ -74,9 +92,7 @@ static enum status run_steps(struct rig_rank *rank)
         rank->own.norm[step] = engine->update.outcome.grad_norm;
         rank->own.lr[step] = engine->update.outcome.lr;
         rank->own.skipped[step] = engine->update.outcome.skipped ? 1 : 0;
-        if (config->train.eval_every > 0 && (step + 1) % config->train.eval_every == 0) {
-            TRY(engine_evaluate(engine, SPLIT_VALID, &rank->own.valid_loss[step]));
-        }
+        TRY(evaluate(rank, step));
     }
     if (engine->sync != NULL && engine->head.copy != NULL) {
         TRY(embedding_sync_wait_version(engine->sync, engine->update.updates, INT64_MAX));
@@ -192,8 +208,8 @@ static void compare_ranks(struct rig *rig)
         for (int32_t r = 1; r < rig->world; r++) {
             const struct rig_result *own = &rig->ranks[r].own;
 
-            if (memcmp(&own->loss[step], &result->loss[step], sizeof(double)) != 0 ||
-                memcmp(&own->norm[step], &result->norm[step], sizeof(double)) != 0) {
+            if (rig_bits(own->loss[step]) != rig_bits(result->loss[step]) ||
+                rig_bits(own->norm[step]) != rig_bits(result->norm[step])) {
                 result->ranks_disagree++;
             }
         }

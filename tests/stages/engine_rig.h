@@ -47,6 +47,9 @@ void rig_run(const char *yaml, const char *const *overrides, int override_count,
 const struct rig_tensor *rig_find(const struct rig_tensor *tensors, int32_t count,
                                   const char *name);
 
+/* The bits of a number, so that equal means equal, NaN and signed zeros included. */
+uint64_t rig_bits(double value);
+
 void rig_release(struct rig_result *result);
 
 #endif /* TESTS_STAGES_ENGINE_RIG_H */

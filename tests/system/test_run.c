@@ -142,7 +142,8 @@ static void test_the_console_has_one_whole_line_a_step(void **state)
         if (strncmp(line, "step ", 5) == 0) {
             steps++;
             assert_int_equal(strtol(line + 5, NULL, 10), steps);
-            assert_int_equal(sscanf(line, "step %*d/5 | loss %lf | gnorm", &loss), 1);
+            assert_non_null(strstr(line, " | loss "));
+            loss = strtod(strstr(line, " | loss ") + 8, NULL);
             assert_true(loss > 1.0 && loss < 7.0);
         } else if (*line != '\0') {
             /* Everything else is a rank's own talk, prefixed and whole. */
