@@ -43,8 +43,37 @@ enum run_state run_directory_state(const struct config *config)
     return has(config, "metrics.jsonl") ? RUN_INCOMPLETE : RUN_NEW;
 }
 
+static enum status refuse_live(const struct config *config)
+{
+    return status_fail(STATUS_ERR_REFUSED,
+                       "train.run_dir: another run is alive in %s; choose another "
+                       "--train.run_dir, or wait for its end",
+                       config->train.run_dir);
+}
+
+/* Whether a run holds the lock. Asked for in passing and never kept. */
+static bool is_live(const struct config *config)
+{
+    char path[FILE_PATH_BYTES];
+    int used = snprintf(path, sizeof(path), "%s/lock", config->train.run_dir);
+    int lock = -1;
+    bool live = false;
+
+    if (used > 0 && (size_t)used < sizeof(path)) {
+        lock = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (lock >= 0) {
+        live = flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        (void)close(lock);
+    }
+    return live;
+}
+
 enum status run_directory_check(const struct config *config)
 {
+    if (is_live(config)) {
+        return refuse_live(config);
+    }
     if (run_directory_state(config) == RUN_INCOMPLETE) {
         return status_fail(STATUS_ERR_REFUSED,
                            "train.run_dir: %s holds a run that did not finish, and no checkpoint "
@@ -88,10 +117,7 @@ static enum status take_lock(const struct config *config, struct run_directory *
     }
     if (flock(run->lock, LOCK_EX | LOCK_NB) != 0) {
         run_directory_release(run);
-        return status_fail(STATUS_ERR_REFUSED,
-                           "train.run_dir: another run is alive in %s; choose another "
-                           "--train.run_dir",
-                           config->train.run_dir);
+        return refuse_live(config);
     }
     return STATUS_OK;
 }

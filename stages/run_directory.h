@@ -35,7 +35,8 @@ struct run_directory {
 /* Looks only. */
 enum run_state run_directory_state(const struct config *config);
 
-/* STATUS_OK where a run may begin; STATUS_ERR_REFUSED for RUN_INCOMPLETE, naming what to do.
+/* STATUS_OK where a run may begin; STATUS_ERR_REFUSED where one is alive there, train.overwrite or
+ * not, and for RUN_INCOMPLETE, naming what to do.
  * RUN_FINISHED is the caller's to ask for before. For the launcher too, before it starts anything.
  */
 enum status run_directory_check(const struct config *config);

@@ -6,13 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cancel.h"
 #include "base/log.h"
 #include "collectives/control.h"
 
 struct stop_signal {
     pthread_t thread;
-    struct control *control; /* borrows */
+    struct cancel *cancel;   /* borrows */
+    struct control *control; /* borrows; atomic; NULL during the start */
+    int start_ended_by;      /* atomic */
     int closing;             /* atomic */
 };
 
@@ -23,14 +24,6 @@ static void stop_set(sigset_t *set)
     (void)sigaddset(set, SIGINT);
 }
 
-void stop_signal_block(void)
-{
-    sigset_t set;
-
-    stop_set(&set);
-    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
-
 static void end_at_once(int number)
 {
     sigset_t set;
@@ -39,6 +32,23 @@ static void end_at_once(int number)
     stop_set(&set);
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     (void)raise(number);
+}
+
+static void take_first(struct stop_signal *stop, int number)
+{
+    struct control *control = __atomic_load_n(&stop->control, __ATOMIC_ACQUIRE);
+
+    if (control == NULL) {
+        log_info("%s: the start is given up; a second one ends the process at once",
+                 strsignal(number));
+        __atomic_store_n(&stop->start_ended_by, number, __ATOMIC_RELEASE);
+        cancel_request(stop->cancel);
+        return;
+    }
+    log_info("%s: the run ends after this step; a second one ends it at once. There are no "
+             "checkpoints yet, so it cannot be resumed",
+             strsignal(number));
+    control_stop(control, number);
 }
 
 static void *wait_for_signals(void *context)
@@ -58,28 +68,38 @@ static void *wait_for_signals(void *context)
         if (seen++ > 0) {
             end_at_once(number);
         }
-        log_info("%s: the run ends after this step; a second one ends it at once. There are no "
-                 "checkpoints yet, so it cannot be resumed",
-                 strsignal(number));
-        control_stop(stop->control, number);
+        take_first(stop, number);
     }
     return NULL;
 }
 
-enum status stop_signal_open(struct control *control, struct stop_signal **stop_out)
+enum status stop_signal_open(struct cancel *cancel, struct stop_signal **stop_out)
 {
     struct stop_signal *stop = calloc(1, sizeof(*stop));
+    sigset_t set;
 
     if (stop == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "signal thread");
     }
-    stop->control = control;
+    stop->cancel = cancel;
+    stop_set(&set);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&stop->thread, NULL, wait_for_signals, stop) != 0) {
         free(stop);
         return status_fail(STATUS_ERR_NO_MEMORY, "cannot start the signal thread");
     }
     *stop_out = stop;
     return STATUS_OK;
+}
+
+void stop_signal_attach(struct stop_signal *stop, struct control *control)
+{
+    __atomic_store_n(&stop->control, control, __ATOMIC_RELEASE);
+}
+
+int stop_signal_start_ended_by(const struct stop_signal *stop)
+{
+    return stop != NULL ? __atomic_load_n(&stop->start_ended_by, __ATOMIC_ACQUIRE) : 0;
 }
 
 void stop_signal_close(struct stop_signal **stop)

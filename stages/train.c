@@ -114,11 +114,24 @@ static enum status join_job(struct train *train)
     return engine_open(&options, &train->engine);
 }
 
+/* Before anything is made or waited for: the ranks that somebody started are the ones that the
+ * configuration asks for. */
+static enum status check_world(const struct train *train)
+{
+    const struct config_parallel *parallel = &train->config->parallel;
+    struct grid_shape shape = {
+        .pp = (int32_t)parallel->pp, .tp = (int32_t)parallel->tp, .dp = (int32_t)parallel->dp};
+    struct grid grid;
+
+    return grid_init(&grid, &shape, train->env.rank, train->env.world);
+}
+
 static enum status begin(struct train *train)
 {
+    TRY(stop_signal_open(&train->cancel, &train->stop));
     TRY(open_run(train));
     TRY(join_job(train));
-    TRY(stop_signal_open(train->engine->control, &train->stop));
+    stop_signal_attach(train->stop, train->engine->control);
     if (is_first(train)) {
         TRY(metrics_open(train->config, &train->engine->shape, &train->metrics));
         TRY(write_plan(train));
@@ -281,6 +294,7 @@ enum status train_run(const struct config *config, int32_t *signal_out)
 
     *signal_out = 0;
     TRY(launch_env_read(&train.env));
+    TRY(check_world(&train));
     if (run_directory_state(config) == RUN_FINISHED) {
         if (is_first(&train)) {
             (void)printf("%s is finished; look at it with `weir trace %s`, or start again with "
@@ -289,10 +303,12 @@ enum status train_run(const struct config *config, int32_t *signal_out)
         }
         return STATUS_OK;
     }
-    stop_signal_block();
     status = begin(&train);
     if (status >= 0) {
         status = loop(&train, signal_out);
+    }
+    if (status < 0 && stop_signal_start_ended_by(train.stop) != 0) {
+        *signal_out = stop_signal_start_ended_by(train.stop);
     }
     return end(&train, status);
 }

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "stages/agent/crew.h"
+#include "stages/agent/process.h"
 
 #define TEXT_BYTES 65536
 
@@ -57,6 +58,8 @@ static _Noreturn void be_agent(const struct agent *agent, const char *script, in
     struct crew_outcome outcome = {.rank = -1};
     int code = 99;
 
+    /* A test that fails leaves no agent behind either. */
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (crew_create(&config, &crew) >= 0 && crew_run(crew, &outcome) >= 0) {
         code = crew_outcome_code(&outcome);
         if (outcome.rank >= 0) {
@@ -232,6 +235,7 @@ static void stdout_of_rank_0_is_passed_on_as_it_is_and_the_rest_gets_a_prefix(vo
     assert_int_equal(count_of(agent.err_text, "[rank 0] talk 0\n"), 1);
     assert_int_equal(count_of(agent.err_text, "[rank 1] talk 1\n"), 1);
     assert_int_equal(count_of(agent.err_text, "[rank 1] named\n"), 1);
+    assert_null(strstr(agent.err_text, "] [rank"));
     assert_int_equal(count_of(agent.err_text, "[rank 0] no newline\n"), 1);
     read_log(&agent, 0, text);
     assert_int_equal(count_of(text, "\nresult 0\n"), 1);
@@ -403,6 +407,22 @@ static void a_killed_agent_leaves_neither_processes_nor_their_children(void **st
     remove_dir(&agent, 3);
 }
 
+static void the_kernel_kills_a_process_whose_starter_dies(void **state)
+{
+    char *arguments[] = {(char[]){"sleep"}, (char[]){"600"}, NULL};
+    const struct process_config config = {.program = "/bin/sleep", .arguments = arguments};
+    pid_t starter = fork();
+
+    (void)state;
+    assert_true(starter >= 0);
+    if (starter == 0) {
+        struct process process;
+
+        _exit(process_start(&config, &process) >= 0 ? 0 : 1);
+    }
+    assert_nothing_left();
+}
+
 static void a_process_that_ends_leaves_no_children(void **state)
 {
     struct agent agent;
@@ -462,6 +482,7 @@ int main(void)
         cmocka_unit_test(a_second_signal_kills_at_once),
         cmocka_unit_test(a_failure_after_a_signal_is_still_reported),
         cmocka_unit_test(a_killed_agent_leaves_neither_processes_nor_their_children),
+        cmocka_unit_test(the_kernel_kills_a_process_whose_starter_dies),
         cmocka_unit_test(a_process_that_ends_leaves_no_children),
         cmocka_unit_test(a_program_that_cannot_be_started_is_an_error_that_leaves_nothing),
     };

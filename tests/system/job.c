@@ -1,11 +1,16 @@
 #include "tests/system/job.h"
 
+/* cmocka.h needs these before it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +121,9 @@ static void become(const struct job *job, const char *command)
 
 static void start(struct job *job, const char *command)
 {
+    /* What the last command said must not be taken for this one's. */
+    write_file(job, "out.log", "");
+    write_file(job, "err.log", "");
     job->begin_s = now_s();
     job->shell = fork();
     if (job->shell == 0) {
@@ -191,7 +199,8 @@ int job_await(struct job *job, const char *text, double deadline_s)
 
     while (now_s() - begin_s < deadline_s) {
         read_log(job, "out.log", job->out);
-        if (strstr(job->out, text) != NULL) {
+        read_log(job, "err.log", job->err);
+        if (strstr(job->out, text) != NULL || strstr(job->err, text) != NULL) {
             return 1;
         }
         clock_sleep_ns(10 * CLOCK_MS);
@@ -199,71 +208,131 @@ int job_await(struct job *job, const char *text, double deadline_s)
     return 0;
 }
 
-/* Whether the process has this job's TMPDIR in its environment. */
-static int belongs(const struct job *job, const char *pid)
+struct search {
+    char mark[PATH_BYTES]; /* an entry of the environment that the job's processes have */
+    char rank[32];         /* another one; empty for any */
+    pid_t last;            /* found */
+    int count;
+};
+
+/* Whether the block of zero-ended texts has `entry`. */
+static int has_entry(const char *block, size_t bytes, const char *entry)
 {
-    char path[PATH_BYTES];
-    char mark[PATH_BYTES];
+    for (size_t at = 0; at < bytes; at += strlen(block + at) + 1) {
+        if (strcmp(block + at, entry) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void look_at(const char *pid, struct search *search)
+{
     static char environment[1 << 16];
+    char path[PATH_BYTES];
     FILE *file = NULL;
     size_t got = 0;
 
     (void)snprintf(path, sizeof(path), "/proc/%s/environ", pid);
-    (void)snprintf(mark, sizeof(mark), "TMPDIR=%s/tmp", job->directory);
     file = fopen(path, "r");
     if (file == NULL) {
-        return 0;
+        return;
     }
-    got = fread(environment, 1, sizeof(environment), file);
+    got = fread(environment, 1, sizeof(environment) - 1, file);
+    environment[got] = '\0';
     (void)fclose(file);
-    return memmem(environment, got, mark, strlen(mark)) != NULL;
+    if (has_entry(environment, got, search->mark) &&
+        (search->rank[0] == '\0' || has_entry(environment, got, search->rank))) {
+        search->last = (pid_t)strtol(pid, NULL, 10);
+        search->count++;
+    }
 }
 
-static int count_processes(const struct job *job)
+static void look(const struct job *job, struct search *search)
 {
     DIR *proc = opendir("/proc");
     const struct dirent *entry = NULL;
-    int count = 0;
 
+    search->count = 0;
+    search->last = 0;
+    (void)snprintf(search->mark, sizeof(search->mark), "TMPDIR=%s/tmp", job->directory);
     while (proc != NULL && (entry = readdir(proc)) != NULL) {
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') {
-            count += belongs(job, entry->d_name);
+            look_at(entry->d_name, search);
         }
     }
     if (proc != NULL) {
         (void)closedir(proc);
     }
-    return count;
+}
+
+double job_age_s(const struct job *job)
+{
+    return now_s() - job->begin_s;
+}
+
+pid_t job_rank(const struct job *job, int rank)
+{
+    struct search search;
+
+    (void)snprintf(search.rank, sizeof(search.rank), "RANK=%d", rank);
+    look(job, &search);
+    return search.last;
 }
 
 int job_processes(const struct job *job, double grace_s)
 {
     double begin_s = now_s();
-    int count = count_processes(job);
+    struct search search = {.rank = ""};
 
-    while (count > 0 && now_s() - begin_s < grace_s) {
+    look(job, &search);
+    while (search.count > 0 && now_s() - begin_s < grace_s) {
         clock_sleep_ns(50 * CLOCK_MS);
-        count = count_processes(job);
+        look(job, &search);
+    }
+    return search.count;
+}
+
+static int count_names(const char *path, const char *uncounted)
+{
+    DIR *directory = opendir(path);
+    const struct dirent *entry = NULL;
+    int count = 0;
+
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+                 strcmp(entry->d_name, uncounted) != 0;
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
     }
     return count;
 }
 
 int job_names(const struct job *job)
 {
+    char jobs[32];
     char path[PATH_BYTES];
-    DIR *directory = NULL;
-    const struct dirent *entry = NULL;
     int count = 0;
 
-    (void)snprintf(path, sizeof(path), "%s/tmp/weir-%u", job->directory, (unsigned)getuid());
-    directory = opendir(path);
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
-        count += entry->d_name[0] != '.';
+    (void)snprintf(jobs, sizeof(jobs), "weir-%u", (unsigned)geteuid());
+    path_of(job, "tmp", path);
+    count = count_names(path, jobs);
+    (void)snprintf(path, sizeof(path), "%s/tmp/%s", job->directory, jobs);
+    return count + count_names(path, "");
+}
+
+void job_assert_nothing_left(const struct job *job)
+{
+    assert_int_equal(job_processes(job, 3.0), 0);
+    assert_int_equal(job_names(job), 0);
+}
+
+void job_assert_says(const struct job *job, const char *text)
+{
+    if (strstr(job->err, text) == NULL) {
+        fail_msg("expected \"%s\" in:\n%s", text, job->err);
     }
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
-    return count;
 }
 
 int job_has(const struct job *job, const char *name)

@@ -34,13 +34,27 @@ void job_run(struct job *job, double deadline_s, const char *command, ...)
 void job_start(struct job *job, const char *command, ...) __attribute__((format(printf, 2, 3)));
 void job_end(struct job *job, double deadline_s);
 
-/* Waits until standard output has `text`, at most `deadline_s`; 1 where it has. */
+/* Waits until standard output or standard error has `text`, at most `deadline_s`; 1 where one has.
+ */
 int job_await(struct job *job, const char *text, double deadline_s);
 
-/* Processes of this job that are still alive after `grace_s`, and names in its TMPDIR's job
- * directories. */
+/* Seconds since the running command was started. */
+double job_age_s(const struct job *job);
+
+/* The process that runs as `rank`; 0 where there is none. */
+pid_t job_rank(const struct job *job, int rank);
+
+/* Processes of this job that are still alive after `grace_s`. */
 int job_processes(const struct job *job, double grace_s);
+
+/* Names in its TMPDIR, the directory of all of a user's jobs itself not counted. */
 int job_names(const struct job *job);
+
+/* Fails the test where processes or names are left; gives processes up to 3 s to go. */
+void job_assert_nothing_left(const struct job *job);
+
+/* Fails the test, with all that the command said, where its standard error lacks `text`. */
+void job_assert_says(const struct job *job, const char *text);
 
 /* Whether `name` exists under the directory. */
 int job_has(const struct job *job, const char *name);

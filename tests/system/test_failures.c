@@ -29,19 +29,6 @@ static int remove_job(void **state)
     return 0;
 }
 
-static void assert_nothing_is_left(void)
-{
-    assert_int_equal(job_processes(&job, 3.0), 0);
-    assert_int_equal(job_names(&job), 0);
-}
-
-static void assert_says(const char *text)
-{
-    if (strstr(job.err, text) == NULL) {
-        fail_msg("expected \"%s\" in:\n%s", text, job.err);
-    }
-}
-
 static void check_death(const char *place, int rank)
 {
     char name[32];
@@ -55,9 +42,9 @@ static void check_death(const char *place, int rank)
                  job.err);
     }
     (void)snprintf(name, sizeof(name), "rank %d (stage %d) failed", rank, rank);
-    assert_says(name);
-    assert_says("killed by signal 9");
-    assert_nothing_is_left();
+    job_assert_says(&job, name);
+    job_assert_says(&job, "killed by signal 9");
+    job_assert_nothing_left(&job);
 }
 
 static void test_a_rank_killed_at_the_start_ends_the_job_by_name(void **state)
@@ -72,6 +59,7 @@ static void test_a_rank_killed_in_a_step_ends_the_job_by_name(void **state)
 {
     (void)state;
     for (int rank = 0; rank < 3; rank++) {
+        check_death("3", rank);
         check_death("3:5", rank);
     }
 }
@@ -85,59 +73,102 @@ static void test_a_rank_killed_at_the_end_ends_the_job_by_name(void **state)
 }
 
 /* Ranks that somebody else starts have nobody to end them but themselves. */
+static void check_death_alone(const char *place, int lost)
+{
+    char name[16];
+    char codes[64];
+
+    job_run(&job, 40.0,
+            "export WEIR_JOB=alone WORLD_SIZE=3 WEIR_FAULT=die@%d:%s\n"
+            "for rank in 0 1 2; do RANK=$rank \"$WEIR\" train \"$CONFIG\" --parallel.pp=3 "
+            "--train.run_dir=\"$RUN\" --overwrite 2> \"$DIR/err.$rank\" & eval pid$rank=$!; "
+            "done\n"
+            "wait $pid0; a=$?; wait $pid1; b=$?; wait $pid2; c=$?\n"
+            "for rank in 0 1 2; do [ $rank = %d ] || cat \"$DIR/err.$rank\" >&2; done\n"
+            "echo codes $a $b $c",
+            lost, place, lost);
+    (void)snprintf(codes, sizeof(codes), "codes %d %d %d", lost == 0 ? 137 : 2, lost == 1 ? 137 : 2,
+                   lost == 2 ? 137 : 2);
+    if (job.code != 0 || job.seconds > ENDS_WITHIN_S || strstr(job.out, codes) == NULL) {
+        fail_msg("die@%d:%s: expected \"%s\", got \"%s\" after %.1f s\n%s", lost, place, codes,
+                 job.out, job.seconds, job.err);
+    }
+    (void)snprintf(name, sizeof(name), "rank %d", lost);
+    job_assert_says(&job, name);
+    job_assert_nothing_left(&job);
+}
+
 static void test_without_the_launcher_the_other_ranks_end_and_name_the_lost_one(void **state)
 {
     (void)state;
     for (int lost = 0; lost < 3; lost++) {
-        job_run(&job, 40.0,
-                "export WEIR_JOB=alone WORLD_SIZE=3 WEIR_FAULT=die@%d:2:3\n"
-                "for rank in 0 1 2; do RANK=$rank \"$WEIR\" train \"$CONFIG\" --parallel.pp=3 "
-                "--train.run_dir=\"$RUN\" --overwrite 2> \"$DIR/err.$rank\" & eval pid$rank=$!; "
-                "done\n"
-                "wait $pid0; a=$?; wait $pid1; b=$?; wait $pid2; c=$?\n"
-                "for rank in 0 1 2; do [ $rank = %d ] || cat \"$DIR/err.$rank\" >&2; done\n"
-                "echo codes $a $b $c",
-                lost, lost);
-        char name[16];
-        char codes[64];
-
-        assert_true(job.code == 0 && job.seconds <= ENDS_WITHIN_S);
-        (void)snprintf(codes, sizeof(codes), "codes %d %d %d", lost == 0 ? 137 : 2,
-                       lost == 1 ? 137 : 2, lost == 2 ? 137 : 2);
-        if (strstr(job.out, codes) == NULL) {
-            fail_msg("expected \"%s\", got \"%s\"\n%s", codes, job.out, job.err);
-        }
-        (void)snprintf(name, sizeof(name), "rank %d", lost);
-        assert_says(name);
-        assert_nothing_is_left();
+        check_death_alone("start", lost);
+        check_death_alone("2:3", lost);
+        check_death_alone("end", lost);
     }
+}
+
+static void check_stall(const char *place, const char *stage, const char *action)
+{
+    job_run(&job, 40.0,
+            "WEIR_FAULT=stall@%s exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=3 "
+            "--train.run_dir=\"$RUN\" --overwrite --control.stall_after_s=2",
+            place);
+    /* Within stall_after_s + 5, and the second or two that the start may take. */
+    if (job.code != 2 || job.seconds > 2.0 + 5.0 + 2.0) {
+        fail_msg("stall@%s: exit code %d after %.1f s\n%s", place, job.code, job.seconds, job.err);
+    }
+    job_assert_says(&job, stage);
+    job_assert_says(&job, action);
+    job_assert_nothing_left(&job);
 }
 
 static void test_a_rank_that_hangs_ends_the_job_by_name_and_action(void **state)
 {
     (void)state;
-    job_run(&job, 40.0,
-            "WEIR_FAULT=stall@1:3:4 exec \"$LAUNCH\" train \"$CONFIG\" "
-            "--parallel.pp=3 --train.run_dir=\"$RUN\" --control.stall_after_s=2");
-    assert_true(job.code == 2);
-    assert_true(job.seconds < 2.0 + 5.0 + 5.0);
-    assert_says("rank 1");
-    assert_says("step 3");
-    assert_says("action 4");
-    assert_nothing_is_left();
+    check_stall("0:2:1", "hangs: no progress for", "at stage 0, in step 2, action 1 (");
+    check_stall("1:3", "hangs: no progress for", "at stage 1, in step 3, action 0 (");
+    check_stall("2:3:4", "hangs: no progress for", "at stage 2, in step 3, action 4 (");
+}
+
+/* Not even its control thread runs: only the missing beats tell. */
+static void test_a_frozen_rank_ends_the_job_by_name(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        double begin_s = 0.0;
+        char name[16];
+
+        job_start(&job, "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 "
+                        "--train.run_dir=\"$RUN\" --overwrite --train.steps=1000000 "
+                        "--control.heartbeat_s=0.5 --control.dead_after_s=2");
+        assert_true(job_await(&job, "step 5/", 20.0));
+        assert_true(job_rank(&job, rank) > 0);
+        begin_s = job_age_s(&job);
+        assert_int_equal(kill(job_rank(&job, rank), SIGSTOP), 0);
+        job_end(&job, 60.0);
+        assert_int_not_equal(job.code, -1);
+        assert_int_not_equal(job.code, 0);
+        (void)snprintf(name, sizeof(name), "rank %d", rank);
+        job_assert_says(&job, name);
+        /* The frozen one does not hear TERM either: the launcher's patience with it comes on top.
+         */
+        assert_true(job.seconds - begin_s < 2.0 + 5.0 + 10.0 + 2.0);
+        job_assert_nothing_left(&job);
+    }
 }
 
 static void test_a_poisoned_gradient_skips_one_step_and_the_run_goes_on(void **state)
 {
     (void)state;
     job_run(&job, 40.0,
-            "WEIR_FAULT=poison@1:2:3 exec \"$LAUNCH\" train \"$CONFIG\" "
+            "WEIR_FAULT=poison@1:2 exec \"$LAUNCH\" train \"$CONFIG\" "
             "--parallel.pp=3 --train.run_dir=\"$RUN\"");
     assert_int_equal(job.code, 0);
     assert_non_null(strstr(job.out, "step 2 skipped: the gradient of "));
     assert_non_null(strstr(job.out, "rank 1"));
     assert_non_null(strstr(job.out, "skip 1"));
-    assert_nothing_is_left();
+    job_assert_nothing_left(&job);
 }
 
 static void test_a_hopeless_run_ends_with_its_cause(void **state)
@@ -148,9 +179,9 @@ static void test_a_hopeless_run_ends_with_its_cause(void **state)
             "--parallel.pp=2 --train.run_dir=\"$RUN\" "
             "--precision.max_skipped_in_a_row=1");
     assert_int_equal(job.code, 2);
-    assert_says("precision.max_skipped_in_a_row");
-    assert_says("wte.weight");
-    assert_nothing_is_left();
+    job_assert_says(&job, "precision.max_skipped_in_a_row");
+    job_assert_says(&job, "wte.weight");
+    job_assert_nothing_left(&job);
 }
 
 int main(void)
@@ -166,6 +197,7 @@ int main(void)
             test_without_the_launcher_the_other_ranks_end_and_name_the_lost_one, make, remove_job),
         cmocka_unit_test_setup_teardown(test_a_rank_that_hangs_ends_the_job_by_name_and_action,
                                         make, remove_job),
+        cmocka_unit_test_setup_teardown(test_a_frozen_rank_ends_the_job_by_name, make, remove_job),
         cmocka_unit_test_setup_teardown(test_a_poisoned_gradient_skips_one_step_and_the_run_goes_on,
                                         make, remove_job),
         cmocka_unit_test_setup_teardown(test_a_hopeless_run_ends_with_its_cause, make, remove_job),
