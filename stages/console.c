@@ -36,13 +36,14 @@ void console_line_add(struct console_line *line, const char *format, ...)
     }
 }
 
-/* Three digits and a letter, as people read sizes. */
+/* Three digits and a letter, as people read sizes; what would be printed as 1000 has the next
+ * letter. */
 static double scaled(double value, const char **letter_out)
 {
     static const char *const letters[] = {"", "k", "M", "G", "T", "P"};
     size_t step = 0;
 
-    while (value >= 1000.0 && step + 1 < sizeof(letters) / sizeof(letters[0])) {
+    while (value >= 999.5 && step + 1 < sizeof(letters) / sizeof(letters[0])) {
         value /= 1000.0;
         step++;
     }
@@ -55,7 +56,7 @@ void console_line_add_rate(struct console_line *line, double rate, const char *u
     const char *letter = "";
     double value = scaled(rate, &letter);
 
-    console_line_add(line, "%.*f%s %s", value < 100.0 ? 1 : 0, value, letter, unit);
+    console_line_add(line, "%.*f%s %s", value < 99.95 ? 1 : 0, value, letter, unit);
 }
 
 void console_line_add_bytes(struct console_line *line, const char *label, int64_t bytes)
@@ -63,7 +64,7 @@ void console_line_add_bytes(struct console_line *line, const char *label, int64_
     const char *letter = "";
     double value = scaled((double)bytes, &letter);
 
-    console_line_add(line, "%s%.*f%s", label, value < 100.0 ? 1 : 0, value, letter);
+    console_line_add(line, "%s%.*f%s", label, value < 99.95 ? 1 : 0, value, letter);
 }
 
 void console_line_add_time(struct console_line *line, const char *label, double seconds)

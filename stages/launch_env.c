@@ -27,7 +27,9 @@ static enum status read_number(enum env_id id, int32_t least, int32_t *number_ou
 
     errno = 0;
     number = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || number < least || number > INT32_MAX) {
+    /* strtol() would take blanks and a sign as well. */
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || number < least ||
+        number > INT32_MAX) {
         return status_fail(STATUS_ERR_REFUSED, "environment: %s is \"%s\", expected a number >= %d",
                            env_name(id), text, least);
     }

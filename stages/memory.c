@@ -8,10 +8,10 @@
 
 void memory_add(struct memory_table *table, const char *name, size_t bytes)
 {
-    ENSURE(table->count < MEMORY_ROWS_MOST, "no row left for %s", name);
     if (bytes == 0) {
         return;
     }
+    ENSURE(table->count < MEMORY_ROWS_MOST, "no row left for %s", name);
     table->rows[table->count++] = (struct memory_row){.name = name, .bytes = bytes};
     table->total_bytes += bytes;
 }

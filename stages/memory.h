@@ -33,7 +33,7 @@ struct memory_table {
 /* Appends a row; rows of 0 bytes are left out. */
 void memory_add(struct memory_table *table, const char *name, size_t bytes);
 
-/* "stage 1: 41.2 MiB = params 12.1 + gradients 12.1 + ..." in MiB, cut to `text_bytes`. */
+/* "stage 1 holds 41.2 MiB: params 12.1, gradients 12.1, ...", cut to `text_bytes`. */
 void memory_print(const struct memory_table *table, int32_t stage, char *text, size_t text_bytes);
 
 /* STATUS_ERR_REFUSED with the table where the total exceeds `limit_bytes`; 0 is no limit. */

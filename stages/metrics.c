@@ -86,16 +86,16 @@ static json_t *step_object(const struct metrics *metrics, const struct metrics_s
 {
     const struct update_outcome *outcome = step->outcome;
     double tokens_per_s = (double)metrics->tokens_per_step / step->seconds;
-    json_t *object =
-        json_pack("{s:I, s:I, s:o, s:o, s:f, s:f, s:b, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I}",
-                  "step", (json_int_t)step->step, "update", (json_int_t)step->update, "loss",
-                  number(outcome->loss), "grad_norm", number(outcome->grad_norm), "lr", outcome->lr,
-                  "loss_scale", metrics->loss_scale, "skipped", outcome->skipped ? 1 : 0,
-                  "consumed_samples", (json_int_t)step->consumed_samples, "consumed_tokens",
-                  (json_int_t)step->consumed_samples * metrics->seq_len, "step_ms",
-                  step->seconds * 1e3, "tokens_per_s", tokens_per_s, "tflops",
-                  metrics->flops_per_step / step->seconds * 1e-12, "bubble", outcome->bubble,
-                  "bubble_ideal", step->bubble_ideal, "mem_bytes", (json_int_t)outcome->mem_bytes);
+    json_t *object = json_pack(
+        "{s:I, s:I, s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:I}", "step",
+        (json_int_t)step->step, "update", (json_int_t)step->update, "loss", number(outcome->loss),
+        "grad_norm", number(outcome->grad_norm), "lr", number(outcome->lr), "loss_scale",
+        number(metrics->loss_scale), "skipped", outcome->skipped ? 1 : 0, "consumed_samples",
+        (json_int_t)step->consumed_samples, "consumed_tokens",
+        (json_int_t)step->consumed_samples * metrics->seq_len, "step_ms",
+        number(step->seconds * 1e3), "tokens_per_s", number(tokens_per_s), "tflops",
+        number(metrics->flops_per_step / step->seconds * 1e-12), "bubble", number(outcome->bubble),
+        "bubble_ideal", number(step->bubble_ideal), "mem_bytes", (json_int_t)outcome->mem_bytes);
 
     if (object != NULL && step->has_valid) {
         (void)json_object_set_new(object, "valid_loss", number(step->valid_loss));

@@ -150,8 +150,10 @@ static enum status write_config(const struct config *config)
 enum status run_directory_open(const struct config *config, struct run_directory *run)
 {
     static const char *const folders[] = {"trace", "model"};
-    static const char *const leftovers[] = {"metrics.jsonl", "timeline.svg", "plan.csv", "trace",
-                                            "model"};
+    /* First what says that a run has finished, so that a start that is cut short between two of
+     * them leaves no directory that looks finished. */
+    static const char *const leftovers[] = {"model/config.json", "metrics.jsonl", "timeline.svg",
+                                            "plan.csv",          "trace",         "model"};
     char path[FILE_PATH_BYTES];
 
     *run = (struct run_directory){.lock = -1};

@@ -102,9 +102,16 @@ static void test_parts_of_a_text_do_not_overlap(void **state)
 
 static void test_a_text_that_cannot_be_read_is_refused_by_name(void **state)
 {
+    const struct dataset_config none = {.path = "/tmp/weir-none/none.txt",
+                                        .format = DATASET_TEXT,
+                                        .positions = T,
+                                        .vocab = 256,
+                                        .end = 1.0};
     struct dataset *dataset = NULL;
 
     (void)state;
+    assert_int_equal(dataset_open(&none, &dataset), STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "/tmp/weir-none/none.txt"));
     write_text("");
     assert_int_equal(open_text(0.0, 1.0, 256, &dataset), STATUS_ERR_REFUSED);
     assert_non_null(strstr(status_last()->message, path));

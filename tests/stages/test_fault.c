@@ -1,0 +1,143 @@
+/* The fault switch: what it understands, what it refuses, and where it strikes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "stages/fault.h"
+
+static int unset(void **state)
+{
+    (void)state;
+    return unsetenv("WEIR_FAULT");
+}
+
+#ifdef WEIR_FAULTS
+
+static void assert_fault(const char *text, struct fault expected)
+{
+    struct fault fault = {.rank = -1};
+
+    assert_int_equal(setenv("WEIR_FAULT", text, 1), 0);
+    assert_int_equal(fault_read(&fault), STATUS_OK);
+    assert_int_equal(fault.kind, expected.kind);
+    assert_int_equal(fault.rank, expected.rank);
+    assert_true(fault.step == expected.step);
+    assert_int_equal(fault.action, expected.action);
+}
+
+static void kind_rank_step_and_action_are_read(void **state)
+{
+    (void)state;
+    assert_fault("die@3:7", (struct fault){FAULT_DIE, 3, 7, 0});
+    assert_fault("stall@0:12:5", (struct fault){FAULT_STALL, 0, 12, 5});
+    assert_fault("poison@1:2:0", (struct fault){FAULT_POISON, 1, 2, 0});
+    assert_fault("die@0:start", (struct fault){FAULT_DIE, 0, FAULT_STEP_START, 0});
+    assert_fault("die@0:end", (struct fault){FAULT_DIE, 0, FAULT_STEP_END, 0});
+    assert_fault("", (struct fault){FAULT_NONE, 0, 0, 0});
+}
+
+static void what_cannot_be_understood_is_refused_as_it_stands(void **state)
+{
+    static const char *const wrong[] = {
+        "die",      "die@",          "die@1",     "die@1:",       "die@x:1",
+        "die@1:2:", "die@1:2:3:4",   "die@1:2:x", "kill@1:2",     "die@-1:2",
+        "die@1:-2", "die@1:endless", "DIE@1:2",   "die@1:2trail", "die@99999999999:1",
+    };
+    struct fault fault = {.rank = -1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_int_equal(setenv("WEIR_FAULT", wrong[i], 1), 0);
+        assert_int_equal(fault_read(&fault), STATUS_ERR_REFUSED);
+        assert_non_null(strstr(status_last()->message, wrong[i]));
+        assert_non_null(strstr(status_last()->message, "die|stall|poison@rank:step"));
+    }
+    assert_int_equal(fault.rank, -1);
+}
+
+static void poison_strikes_at_its_place_alone(void **state)
+{
+    const struct fault fault = {.kind = FAULT_POISON, .rank = 1, .step = 2, .action = 3};
+    const struct fault none = {.kind = FAULT_NONE, .rank = 1, .step = 2, .action = 3};
+
+    (void)state;
+    assert_true(fault_strike(&fault, 1, 2, 3, NULL));
+    assert_false(fault_strike(&fault, 0, 2, 3, NULL));
+    assert_false(fault_strike(&fault, 1, 1, 3, NULL));
+    assert_false(fault_strike(&fault, 1, 2, 4, NULL));
+    assert_false(fault_strike(&none, 1, 2, 3, NULL));
+}
+
+static void a_stall_ends_with_the_job(void **state)
+{
+    const struct fault fault = {.kind = FAULT_STALL, .rank = 0, .step = 1};
+    struct cancel cancel = {0};
+
+    (void)state;
+    cancel_request(&cancel);
+    assert_false(fault_strike(&fault, 0, 1, 0, &cancel));
+}
+
+static void to_die_is_to_be_killed(void **state)
+{
+    const struct fault fault = {.kind = FAULT_DIE, .rank = 0, .step = 1};
+    int ended = 0;
+    pid_t child = fork();
+
+    (void)state;
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)fault_strike(&fault, 0, 1, 0, NULL);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(WIFSIGNALED(ended));
+    assert_int_equal(WTERMSIG(ended), SIGKILL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(kind_rank_step_and_action_are_read, unset),
+        cmocka_unit_test_teardown(what_cannot_be_understood_is_refused_as_it_stands, unset),
+        cmocka_unit_test(poison_strikes_at_its_place_alone),
+        cmocka_unit_test(a_stall_ends_with_the_job),
+        cmocka_unit_test(to_die_is_to_be_killed),
+    };
+
+    return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
+}
+
+#else
+
+static void a_build_without_the_switch_never_strikes(void **state)
+{
+    const struct fault strike = {.kind = FAULT_POISON, .rank = 0, .step = 1};
+    struct fault fault = {.kind = FAULT_DIE};
+
+    (void)state;
+    assert_int_equal(setenv("WEIR_FAULT", "die@0:1", 1), 0);
+    assert_int_equal(fault_read(&fault), STATUS_OK);
+    assert_int_equal(fault.kind, FAULT_NONE);
+    assert_false(fault_strike(&strike, 0, 1, 0, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_build_without_the_switch_never_strikes, unset),
+    };
+
+    return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
+}
+
+#endif

@@ -1,0 +1,245 @@
+/* A run's directory: what is made, what an earlier run left, and the lock of a live one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "config_rig.h"
+#include "stages/run_directory.h"
+
+static char root[] = "/tmp/weir-run-XXXXXX";
+static char run_path[64];
+static struct config *config;
+
+static int open_all(void **state)
+{
+    return config_rig_open(state) == 0 && mkdtemp(root) != NULL ? 0 : -1;
+}
+
+static int close_all(void **state)
+{
+    return rmdir(root) == 0 ? config_rig_close(state) : -1;
+}
+
+static int load(void **state)
+{
+    char override[96];
+
+    (void)state;
+    (void)snprintf(run_path, sizeof(run_path), "%s/deep/run", root);
+    (void)snprintf(override, sizeof(override), "--train.run_dir=%s", run_path);
+    return config_rig_load(config_rig_legal(), override, NULL, &config) == STATUS_OK ? 0 : -1;
+}
+
+static const char *inside(const char *name)
+{
+    static char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", run_path, name);
+    return path;
+}
+
+static bool is_there(const char *name)
+{
+    return access(inside(name), F_OK) == 0;
+}
+
+static void leave(const char *name)
+{
+    assert_int_equal(file_write(inside(name), "left\n", 5), STATUS_OK);
+}
+
+/* Removes all that a test of this program can leave. */
+static int clean(void **state)
+{
+    static const char *const names[] = {
+        "config.yaml", "metrics.jsonl",     "plan.csv",      "timeline.svg",
+        "lock",        "notes.txt",         "trace/0.json",  "trace/1.json",
+        "trace",       "model/config.json", "model/m.bytes", "model",
+    };
+    char deep[64];
+
+    (void)state;
+    config_destroy(&config);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        (void)remove(inside(names[i]));
+    }
+    (void)remove(run_path);
+    (void)snprintf(deep, sizeof(deep), "%s/deep", root);
+    (void)remove(deep);
+    return 0;
+}
+
+/* A directory as a run leaves it that did not come to its end. */
+static void begin_a_run_and_break_off(void)
+{
+    struct run_directory run;
+
+    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    leave("metrics.jsonl");
+    run_directory_release(&run);
+}
+
+static void a_new_directory_is_made_with_its_configuration(void **state)
+{
+    struct run_directory run;
+    struct config *again = NULL;
+
+    (void)state;
+    assert_int_equal(run_directory_state(config), RUN_NEW);
+    assert_int_equal(run_directory_check(config), STATUS_OK);
+    assert_false(is_there(""));
+    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    assert_string_equal(run.path, run_path);
+    assert_true(run.lock >= 0);
+    assert_true(is_there("trace") && is_there("model") && is_there("lock"));
+    assert_int_equal(config_load(inside("config.yaml"), NULL, 0, &again), STATUS_OK);
+    assert_true(config_hash(again) == config_hash(config));
+    config_destroy(&again);
+    assert_int_equal(run_directory_state(config), RUN_NEW);
+    run_directory_release(&run);
+    assert_int_equal(run.lock, -1);
+    run_directory_release(&run);
+}
+
+static void a_directory_with_the_final_weights_is_finished(void **state)
+{
+    (void)state;
+    begin_a_run_and_break_off();
+    leave("model/m.bytes");
+    assert_int_equal(run_directory_state(config), RUN_INCOMPLETE);
+    leave("model/config.json");
+    assert_int_equal(run_directory_state(config), RUN_FINISHED);
+    assert_int_equal(run_directory_check(config), STATUS_OK);
+}
+
+static void a_run_that_did_not_finish_is_refused_with_the_two_ways_out(void **state)
+{
+    struct run_directory run;
+    const char *message = status_last()->message;
+
+    (void)state;
+    begin_a_run_and_break_off();
+    assert_int_equal(run_directory_state(config), RUN_INCOMPLETE);
+    assert_int_equal(run_directory_check(config), STATUS_ERR_REFUSED);
+    assert_non_null(strstr(message, run_path));
+    assert_non_null(strstr(message, "--train.run_dir"));
+    assert_non_null(strstr(message, "--overwrite"));
+    assert_int_equal(run_directory_open(config, &run), STATUS_ERR_REFUSED);
+    assert_int_equal(run.lock, -1);
+    run_directory_release(&run);
+    assert_true(is_there("metrics.jsonl"));
+}
+
+static void overwriting_removes_what_a_run_left_and_nothing_else(void **state)
+{
+    static const char *const gone[] = {"metrics.jsonl",    "plan.csv",     "timeline.svg",
+                                       "trace/0.json",     "trace/1.json", "model/m.bytes",
+                                       "model/config.json"};
+    struct run_directory run;
+
+    (void)state;
+    begin_a_run_and_break_off();
+    for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
+        leave(gone[i]);
+    }
+    leave("notes.txt");
+    config->train.overwrite = true;
+    assert_int_equal(run_directory_state(config), RUN_NEW);
+    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
+        if (is_there(gone[i])) {
+            fail_msg("%s is still there", gone[i]);
+        }
+    }
+    assert_true(is_there("trace") && is_there("model") && is_there("config.yaml"));
+    assert_true(is_there("notes.txt"));
+    run_directory_release(&run);
+}
+
+static void a_live_run_is_refused_and_left_alone(void **state)
+{
+    struct run_directory live;
+    struct run_directory run;
+
+    (void)state;
+    assert_int_equal(run_directory_open(config, &live), STATUS_OK);
+    leave("metrics.jsonl");
+    config->train.overwrite = true;
+    assert_int_equal(run_directory_check(config), STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "alive"));
+    assert_non_null(strstr(status_last()->message, run_path));
+    assert_int_equal(run_directory_open(config, &run), STATUS_ERR_REFUSED);
+    run_directory_release(&run);
+    assert_true(is_there("metrics.jsonl"));
+    run_directory_release(&live);
+    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    run_directory_release(&run);
+}
+
+/* Asking is no holding: two that look at once do not see one another. */
+static void a_look_leaves_the_lock_free(void **state)
+{
+    struct run_directory run;
+
+    (void)state;
+    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    run_directory_release(&run);
+    assert_int_equal(run_directory_check(config), STATUS_OK);
+    assert_int_equal(run_directory_check(config), STATUS_OK);
+    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    run_directory_release(&run);
+}
+
+static void a_file_in_the_place_of_the_directory_is_refused_by_name(void **state)
+{
+    struct run_directory run;
+    char deep[64];
+
+    (void)state;
+    (void)snprintf(deep, sizeof(deep), "%s/deep", root);
+    assert_int_equal(file_write(deep, "x", 1), STATUS_OK);
+    assert_true(run_directory_open(config, &run) < 0);
+    assert_non_null(strstr(status_last()->message, deep));
+    assert_int_equal(run.lock, -1);
+    run_directory_release(&run);
+}
+
+static void a_path_that_does_not_fit_is_refused_and_never_cut(void **state)
+{
+    char path[128];
+    size_t length = strlen(run_path) + strlen("/lock");
+
+    (void)state;
+    assert_int_equal(run_directory_path(config, "lock", path, length + 1), STATUS_OK);
+    assert_string_equal(path, inside("lock"));
+    assert_int_equal(run_directory_path(config, "lock", path, length), STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "train.run_dir"));
+}
+
+#define CLEAN(test) cmocka_unit_test_setup_teardown(test, load, clean)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CLEAN(a_new_directory_is_made_with_its_configuration),
+        CLEAN(a_directory_with_the_final_weights_is_finished),
+        CLEAN(a_run_that_did_not_finish_is_refused_with_the_two_ways_out),
+        CLEAN(overwriting_removes_what_a_run_left_and_nothing_else),
+        CLEAN(a_live_run_is_refused_and_left_alone),
+        CLEAN(a_look_leaves_the_lock_free),
+        CLEAN(a_file_in_the_place_of_the_directory_is_refused_by_name),
+        CLEAN(a_path_that_does_not_fit_is_refused_and_never_cut),
+    };
+
+    return cmocka_run_group_tests_name("run_directory", tests, open_all, close_all);
+}
