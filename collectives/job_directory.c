@@ -98,6 +98,11 @@ static enum status choose_path(struct job_directory *directory)
                            base, (unsigned long)geteuid(), id, bytes, JOB_DIRECTORY_MOST_BYTES,
                            env_name(ENV_TMPDIR), env_name(ENV_JOB));
     }
+    if (access(base, X_OK) != 0) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s is '%s': expected a directory that can be used: %s",
+                           env_name(ENV_TMPDIR), base, strerror(errno));
+    }
     return STATUS_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "scheduler/plan_text.h"
 #include "scheduler/simulate.h"
 #include "scheduler/trace.h"
+#include "stages/checkpoint/weights.h"
 #include "stages/data_parts.h"
 #include "stages/engine.h"
 #include "stages/launch_env.h"
@@ -90,7 +91,7 @@ static enum status open_run(struct train *train)
     if (!is_first(train)) {
         return STATUS_OK;
     }
-    TRY(data_parts_check(train->config));
+    TRY(train_check(train->config));
     return run_directory_open(train->config, &train->run);
 }
 
@@ -285,6 +286,20 @@ static enum status end(struct train *train, enum status status)
     job_directory_remove(&train->job);
     run_directory_release(&train->run);
     return status;
+}
+
+enum status train_check(const struct config *config)
+{
+    const struct config_checkpoint *checkpoint = &config->checkpoint;
+    struct model_shape shape;
+
+    TRY(run_directory_check(config));
+    TRY(data_parts_check(config));
+    if (checkpoint->import[0] == '\0') {
+        return STATUS_OK;
+    }
+    model_shape_of(config, &shape);
+    return weights_check_import(checkpoint->import, checkpoint->import_prefix, &shape);
 }
 
 enum status train_run(const struct config *config, int32_t *signal_out)

@@ -1,9 +1,11 @@
 #include "stages/checkpoint/weights.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "stages/checkpoint/safetensors.h"
@@ -39,8 +41,9 @@ static bool shape_matches(const struct safetensors_entry *entry, const struct pa
     return entry->shape[0] == param->rows && entry->shape[1] == param->cols;
 }
 
-static enum status import_param(const struct safetensors *file, const char *path,
-                                const char *prefix, const struct param *param, float *weight)
+/* The entry of a parameter; NULL after a status_fail() where there is none that fits. */
+static const struct safetensors_entry *find_param(const struct safetensors *file, const char *path,
+                                                  const char *prefix, const struct param *param)
 {
     char name[SAFETENSORS_NAME_BYTES];
     char found[96];
@@ -49,19 +52,57 @@ static enum status import_param(const struct safetensors *file, const char *path
     (void)snprintf(name, sizeof(name), "%s%s", prefix, param->name);
     entry = safetensors_find(file, name);
     if (entry == NULL) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "%s: no tensor %s (checkpoint.import_prefix is \"%s\"; the file has %zu "
-                           "tensors)",
-                           path, name, prefix, safetensors_count(file));
+        (void)status_fail(STATUS_ERR_REFUSED,
+                          "%s: no tensor %s (checkpoint.import_prefix is \"%s\"; the file has %zu "
+                          "tensors)",
+                          path, name, prefix, safetensors_count(file));
+        return NULL;
     }
     if (entry->dtype != SAFETENSORS_F32 || !shape_matches(entry, param)) {
         shape_text(entry, found, sizeof(found));
-        return status_fail(STATUS_ERR_REFUSED, "%s: %s: expected F32 %lld × %lld, found %s%s", path,
-                           name, (long long)param->rows, (long long)param->cols,
-                           entry->dtype == SAFETENSORS_F32 ? "F32 " : "another type, ", found);
+        (void)status_fail(STATUS_ERR_REFUSED, "%s: %s: expected F32 %lld × %lld, found %s%s", path,
+                          name, (long long)param->rows, (long long)param->cols,
+                          entry->dtype == SAFETENSORS_F32 ? "F32 " : "another type, ", found);
+        return NULL;
+    }
+    return entry;
+}
+
+static enum status import_param(const struct safetensors *file, const char *path,
+                                const char *prefix, const struct param *param, float *weight)
+{
+    const struct safetensors_entry *entry = find_param(file, path, prefix, param);
+
+    if (entry == NULL) {
+        return STATUS_ERR_REFUSED;
     }
     memcpy(weight, entry->data, param->elems * sizeof(float));
     return STATUS_OK;
+}
+
+enum status weights_check_import(const char *path, const char *prefix,
+                                 const struct model_shape *shape)
+{
+    const struct chunk_range all = {
+        .layers = (int32_t)shape->L, .has_embedding = true, .has_head = true};
+    struct params params = {.count = 0};
+    struct safetensors *file = NULL;
+    enum status status = STATUS_OK;
+
+    if (access(path, R_OK) != 0) {
+        return status_fail(STATUS_ERR_REFUSED, "checkpoint.import: cannot read %s: %s", path,
+                           strerror(errno));
+    }
+    TRY(safetensors_open(path, &file));
+    status = parameters_add(&params, shape, &all);
+    for (int32_t i = 0; i < params.count && status >= 0; i++) {
+        if (find_param(file, path, prefix, &params.table[i]) == NULL) {
+            status = STATUS_ERR_REFUSED;
+        }
+    }
+    params_release(&params);
+    safetensors_close(&file);
+    return status;
 }
 
 enum status weights_import(const char *path, const char *prefix, struct params *params,

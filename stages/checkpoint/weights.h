@@ -24,6 +24,11 @@ extern "C" {
 enum status weights_import(const char *path, const char *prefix, struct params *params,
                            const struct head_memory *head, const struct model_shape *shape);
 
+/* Whether `path` has all parameters of the whole model, in type and shape; reads its header only.
+ * Refuses as weights_import() does, and names checkpoint.import where there is no such file. */
+enum status weights_check_import(const char *path, const char *prefix,
+                                 const struct model_shape *shape);
+
 /* Writes this rank's parameters as one file: `model.safetensors` where `stages` is 1, else
  * `model-0000k-of-0000n.safetensors`, k = stage + 1. `directory` exists. */
 enum status weights_export(const char *directory, int32_t stage, int32_t stages,

@@ -16,9 +16,9 @@
 #include "stages/agent/options.h"
 #include "stages/commands/command.h"
 #include "stages/config.h"
-#include "stages/data_parts.h"
 #include "stages/exit_code.h"
 #include "stages/run_directory.h"
+#include "stages/train.h"
 
 /* From TERM to KILL. */
 #define GRACE_NS (10 * CLOCK_SECOND)
@@ -132,8 +132,23 @@ done:
 static enum status check_start(const struct config *config)
 {
     TRY(prove_plan(config));
-    TRY(run_directory_check(config));
-    return data_parts_check(config);
+    return train_check(config);
+}
+
+static enum status choose_log_dir(const struct config *config, const struct agent_options *options,
+                                  char *log_dir, size_t log_dir_bytes)
+{
+    if (options->log_dir == NULL) {
+        return run_directory_path(config, "logs", log_dir, log_dir_bytes);
+    }
+    if (strlen(options->log_dir) >= log_dir_bytes) {
+        return status_fail(
+            STATUS_ERR_REFUSED,
+            "weir agent: --log-dir: the path has %zu bytes, at most %zu are possible",
+            strlen(options->log_dir), log_dir_bytes - 1);
+    }
+    (void)snprintf(log_dir, log_dir_bytes, "%s", options->log_dir);
+    return STATUS_OK;
 }
 
 static enum status start_job(const struct config *config, const struct agent_options *options,
@@ -164,11 +179,7 @@ static enum status start_job(const struct config *config, const struct agent_opt
     }
     TRY(check_start(config));
     TRY(name_job(job, sizeof(job)));
-    if (options->log_dir != NULL) {
-        (void)snprintf(log_dir, sizeof(log_dir), "%s", options->log_dir);
-    } else {
-        TRY(run_directory_path(config, "logs", log_dir, sizeof(log_dir)));
-    }
+    TRY(choose_log_dir(config, options, log_dir, sizeof(log_dir)));
     TRY(file_make_directories(log_dir));
     return run_crew(config, &crew);
 }

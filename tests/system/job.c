@@ -208,6 +208,40 @@ int job_await(struct job *job, const char *text, double deadline_s)
     return 0;
 }
 
+static unsigned long long blocked_signals(pid_t process)
+{
+    static const char key[] = "SigBlk:";
+    char path[64];
+    char line[256];
+    unsigned long long mask = 0;
+    FILE *file = NULL;
+
+    (void)snprintf(path, sizeof(path), "/proc/%ld/status", (long)process);
+    file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, key, strlen(key)) == 0) {
+            mask = strtoull(line + strlen(key), NULL, 16);
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return mask;
+}
+
+int job_await_blocked(const struct job *job, int signal, double deadline_s)
+{
+    double begin_s = now_s();
+
+    while (now_s() - begin_s < deadline_s) {
+        if ((blocked_signals(job->shell) >> (signal - 1) & 1U) != 0) {
+            return 1;
+        }
+        clock_sleep_ns(10 * CLOCK_MS);
+    }
+    return 0;
+}
+
 struct search {
     char mark[PATH_BYTES]; /* an entry of the environment that the job's processes have */
     char rank[32];         /* another one; empty for any */
@@ -341,6 +375,12 @@ int job_has(const struct job *job, const char *name)
 
     path_of(job, name, path);
     return access(path, F_OK) == 0;
+}
+
+int job_touch(const struct job *job, const char *name)
+{
+    write_file(job, name, "");
+    return job_has(job, name) ? 0 : -1;
 }
 
 void job_remove(struct job *job)

@@ -41,6 +41,10 @@ int job_await(struct job *job, const char *text, double deadline_s);
 /* Seconds since the running command was started. */
 double job_age_s(const struct job *job);
 
+/* Waits until the started command, which is exec'ed, blocks `signal` in its main thread: then it
+ * waits for it elsewhere. At most `deadline_s`; 1 where it does. */
+int job_await_blocked(const struct job *job, int signal, double deadline_s);
+
 /* The process that runs as `rank`; 0 where there is none. */
 pid_t job_rank(const struct job *job, int rank);
 
@@ -58,6 +62,9 @@ void job_assert_says(const struct job *job, const char *text);
 
 /* Whether `name` exists under the directory. */
 int job_has(const struct job *job, const char *name);
+
+/* Makes an empty file there; 0 where it could. */
+int job_touch(const struct job *job, const char *name);
 
 void job_remove(struct job *job);
 

@@ -26,16 +26,42 @@ static int remove_job(void **state)
     return 0;
 }
 
-/* Refused by the launcher with exit code 1, both texts in the message, and nothing made. */
-static void check(const char *options, const char *first, const char *second)
+static void assert_refused(const char *what, const char *first, const char *second)
 {
-    job_run(&job, 20.0, "exec \"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$RUN\" %s", options);
     if (job.code != 1 || strstr(job.err, first) == NULL || strstr(job.err, second) == NULL) {
-        fail_msg("%s: exit code %d, expected 1 with \"%s\" and \"%s\" in:\n%s", options, job.code,
+        fail_msg("%s: exit code %d, expected 1 with \"%s\" and \"%s\" in:\n%s", what, job.code,
                  first, second, job.err);
     }
     assert_false(job_has(&job, "run"));
-    assert_int_equal(job_processes(&job, 0.0), 0);
+    job_assert_nothing_left(&job);
+}
+
+/* Refused by the launcher: exit code 1, both texts in the message, no rank that said anything, and
+ * nothing made, logs and job directory included. */
+static void check(const char *options, const char *first, const char *second)
+{
+    job_run(&job, 20.0, "exec \"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$RUN\" %s", options);
+    assert_refused(options, first, second);
+    if (strstr(job.err, "rank 0") != NULL) {
+        fail_msg("%s: a process was started:\n%s", options, job.err);
+    }
+}
+
+static void check_launcher(const char *options, const char *first, const char *second)
+{
+    job_run(&job, 20.0,
+            "exec \"$LAUNCH\" %s train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\"",
+            options);
+    assert_refused(options, first, second);
+}
+
+/* One stage process, as another launcher would start it. */
+static void check_rank(const char *environment, const char *first, const char *second)
+{
+    job_run(&job, 20.0,
+            "%s exec \"$WEIR\" train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\"",
+            environment);
+    assert_refused(environment, first, second);
 }
 
 static void test_keys_and_values_are_refused_by_name(void **state)
@@ -51,6 +77,14 @@ static void test_keys_and_values_are_refused_by_name(void **state)
     check("--precision.dtype=fp16", "precision.dtype", "fp32");
     check("--parallel.tp=2", "parallel.tp", "1");
     check("--model.tied_embeddings=false", "model.tied_embeddings", "true");
+    check("--model.vocab_size=64", "model.vocab_size", "256");
+    check("--parallel.pp=0", "parallel.pp", "1024");
+    check("--parallel.layers_per_stage='[1, 2, 1]' --parallel.pp=2", "layers_per_stage",
+          "2 counts");
+    check("--optimizer.lr=nan", "optimizer.lr", "nan");
+    check("--control.dead_after_s=1", "control.dead_after_s", "heartbeat_s");
+    check("--bare", "--bare", "unknown key");
+    check("--train.run_dir=text.txt", "text.txt", "directory");
 }
 
 static void test_data_that_cannot_be_trained_on_is_refused_by_file(void **state)
@@ -63,21 +97,71 @@ static void test_data_that_cannot_be_trained_on_is_refused_by_file(void **state)
     check("--train.eval_every=1 --data.valid=missing.txt", "missing.txt", "data.valid");
 }
 
+/* Little-endian u64 length, header, seventeen tokens: sixteen 5s and a 300. */
+static void test_ids_out_of_range_are_refused_by_place(void **state)
+{
+    (void)state;
+    job_run(&job, 5.0,
+            "{ printf '\\100\\000\\000\\000\\000\\000\\000\\000'\n"
+            "printf '%%-64s' '{\"tokens\":{\"dtype\":\"I32\",\"shape\":[1,17],"
+            "\"data_offsets\":[0,68]}}'\n"
+            "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do "
+            "printf '\\005\\000\\000\\000'; done\n"
+            "printf '\\054\\001\\000\\000'; } > \"$DIR/ids.safetensors\"");
+    assert_int_equal(job.code, 0);
+    check("--data.train=ids.safetensors", "sample 0, position 16", "found 300");
+    check("--data.train=ids.safetensors", "ids.safetensors", "[0, 256)");
+    check("--data.train=ids.safetensors --model.seq_len=8", "ids.safetensors", "9");
+}
+
+static void test_weights_that_cannot_be_imported_are_refused_by_file(void **state)
+{
+    (void)state;
+    check("--checkpoint.import=missing.safetensors", "checkpoint.import", "missing.safetensors");
+    check("--checkpoint.import=config.yaml", "config.yaml", "header");
+    job_run(&job, 20.0, "exec \"$WEIR\" train \"$CONFIG\" --train.run_dir=\"$DIR/begin\"");
+    assert_int_equal(job.code, 0);
+    check("--checkpoint.import=begin/model/model.safetensors --checkpoint.import_prefix=x.",
+          "x.wte.weight", "checkpoint.import_prefix");
+    check("--checkpoint.import=begin/model/model.safetensors --model.num_layers=5 --parallel.pp=5",
+          "begin/model/model.safetensors", "h.4.");
+    check("--checkpoint.import=begin/model/model.safetensors --model.hidden_size=64", "wte.weight",
+          "64");
+}
+
 static void test_a_world_that_is_not_the_configurations_is_refused_with_both_numbers(void **state)
 {
     (void)state;
+    check_launcher("--nproc-per-node 3", "--nproc-per-node 3", "2 ranks");
+    /* Rank 1 has nobody to wait for: it refuses by itself. */
+    check_rank("RANK=0 WORLD_SIZE=3", "pp 2", "the job has 3");
+    check_rank("RANK=1 WORLD_SIZE=3", "pp 2", "the job has 3");
+    check_rank("", "pp 2", "the job has 1");
+    check_rank("RANK=2 WORLD_SIZE=2", "rank 2", "world of 2");
+    check_rank("RANK=first WORLD_SIZE=2", "RANK", "first");
+    check_rank("WORLD_SIZE=2", "RANK", "number");
+}
+
+static void test_options_that_the_launcher_cannot_follow_are_refused_by_name(void **state)
+{
+    (void)state;
+    check_launcher("--nproc-per-node=many", "--nproc-per-node", "many");
+    check_launcher("--nproc-per-node=0", "--nproc-per-node", "1024");
+    check_launcher("--nnodes=2", "--nnodes", "2");
+    check_launcher("--max-restarts=3", "--max-restarts", "3");
+    check_launcher("--master-port=99999999", "--master-port", "65535");
+    check_launcher("--bogus", "--bogus", "--help");
+}
+
+static void test_a_temporary_directory_that_cannot_be_used_is_refused_by_name(void **state)
+{
+    (void)state;
     job_run(&job, 20.0,
-            "exec \"$LAUNCH\" --nproc-per-node 3 train \"$CONFIG\" --parallel.pp=2 "
-            "--train.run_dir=\"$RUN\"");
+            "TMPDIR=/nowhere RANK=0 WORLD_SIZE=2 exec \"$WEIR\" train \"$CONFIG\" "
+            "--parallel.pp=2 --train.run_dir=\"$RUN\"");
     assert_int_equal(job.code, 1);
-    assert_non_null(strstr(job.err, "--nproc-per-node 3"));
-    assert_non_null(strstr(job.err, "2 ranks"));
-    job_run(&job, 20.0,
-            "RANK=0 WORLD_SIZE=3 exec \"$WEIR\" train \"$CONFIG\" --parallel.pp=2 "
-            "--train.run_dir=\"$RUN\"");
-    assert_int_equal(job.code, 1);
-    assert_non_null(strstr(job.err, "3"));
-    assert_non_null(strstr(job.err, "pp"));
+    job_assert_says(&job, "TMPDIR");
+    job_assert_says(&job, "/nowhere");
 }
 
 static void test_commands_and_files_that_do_not_exist_are_refused(void **state)
@@ -100,6 +184,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_keys_and_values_are_refused_by_name, make, remove_job),
         cmocka_unit_test_setup_teardown(test_data_that_cannot_be_trained_on_is_refused_by_file,
                                         make, remove_job),
+        cmocka_unit_test_setup_teardown(test_ids_out_of_range_are_refused_by_place, make,
+                                        remove_job),
+        cmocka_unit_test_setup_teardown(test_weights_that_cannot_be_imported_are_refused_by_file,
+                                        make, remove_job),
+        cmocka_unit_test_setup_teardown(
+            test_options_that_the_launcher_cannot_follow_are_refused_by_name, make, remove_job),
+        cmocka_unit_test_setup_teardown(
+            test_a_temporary_directory_that_cannot_be_used_is_refused_by_name, make, remove_job),
         cmocka_unit_test_setup_teardown(
             test_a_world_that_is_not_the_configurations_is_refused_with_both_numbers, make,
             remove_job),

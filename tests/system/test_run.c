@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,17 @@ static void train(const char *run, const char *more)
 {
     job_run(&job, 60.0, "exec \"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$DIR/%s\" %s", run,
             more);
+    if (job.code != 0) {
+        fail_msg("%s %s: exit code %d\n%s", run, more, job.code, job.err);
+    }
+}
+
+/* The same without the launcher. */
+static void train_alone(const char *run, const char *more)
+{
+    job_run(&job, 60.0,
+            "env -u RANK -u WORLD_SIZE \"$WEIR\" train \"$CONFIG\" --train.run_dir=\"$DIR/%s\" %s",
+            run, more);
     if (job.code != 0) {
         fail_msg("%s %s: exit code %d\n%s", run, more, job.code, job.err);
     }
@@ -99,13 +111,53 @@ static void assert_same_weights(const char *alone, const char *sharded, int stag
 static void test_stage_processes_train_the_bits_of_one_process(void **state)
 {
     (void)state;
-    train("one", "");
+    train_alone("one", "");
+    train("launched", "");
     train("two", "--parallel.pp=2");
     train("four", "--parallel.pp=4 --parallel.schedule=gpipe --parallel.early_send=false");
+    assert_same_metrics("one", "launched");
     assert_same_metrics("one", "two");
     assert_same_metrics("one", "four");
     assert_same_weights("one", "two", 2);
     assert_same_weights("one", "four", 4);
+}
+
+/* H11: fewer micro-batches than stages, one, and as many. */
+static void test_every_number_of_micro_batches_runs(void **state)
+{
+    static const char *const schedules[] = {"1f1b", "gpipe"};
+    char more[128];
+
+    (void)state;
+    for (int m = 1; m <= 5; m++) {
+        (void)snprintf(more, sizeof(more), "--train.num_microbatches=%d --overwrite", m);
+        train_alone("one", more);
+        for (int i = 0; i < 2; i++) {
+            (void)snprintf(more, sizeof(more),
+                           "--train.num_microbatches=%d --parallel.pp=4 --parallel.schedule=%s "
+                           "--overwrite",
+                           m, schedules[i]);
+            train("four", more);
+            assert_same_metrics("one", "four");
+            assert_same_weights("one", "four", 4);
+        }
+    }
+}
+
+/* H16: every layer is somewhere, and once. */
+static void test_layers_that_do_not_divide_over_the_stages_are_all_trained(void **state)
+{
+    (void)state;
+    train_alone("one", "--model.num_layers=5");
+    train("even", "--model.num_layers=5 --parallel.pp=3");
+    train("listed", "--model.num_layers=5 --parallel.pp=3 --parallel.layers_per_stage='[0, 4, 1]'");
+    train("more", "--model.num_layers=5 --parallel.pp=6");
+    assert_same_metrics("one", "even");
+    assert_same_weights("one", "even", 3);
+    assert_same_metrics("one", "listed");
+    assert_same_weights("one", "listed", 3);
+    assert_same_metrics("one", "more");
+    assert_same_weights("one", "more", 6);
 }
 
 static void test_trace_and_evaluation_change_no_number(void **state)
@@ -124,31 +176,54 @@ static void test_trace_and_evaluation_change_no_number(void **state)
     assert_true(job_has(&job, "traced/trace/trace.json"));
 }
 
+/* The losses of metrics.jsonl, by step from 1; how many there are. */
+static int read_losses(double *losses, int most)
+{
+    const char *at = job.out;
+    int count = 0;
+
+    job_run(&job, 10.0, "cat \"$RUN/metrics.jsonl\"");
+    while (count < most && (at = strstr(at, "\"loss\":")) != NULL) {
+        at += strlen("\"loss\":");
+        losses[count++] = strtod(at, NULL);
+    }
+    return count;
+}
+
 /* H32: one whole line a step, with the loss, whatever the number of stages. */
 static void test_the_console_has_one_whole_line_a_step(void **state)
 {
-    const char *line = NULL;
+    static char console[JOB_OUTPUT_BYTES];
+    double losses[8] = {0.0};
+    char begin[32];
+    const char *line = console;
     int steps = 0;
 
     (void)state;
     job_run(&job, 60.0,
-            "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=4 "
-            "--train.run_dir=\"$RUN\" 2>&1");
+            "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=4 --train.run_dir=\"$RUN\" 2>&1");
     assert_int_equal(job.code, 0);
-    for (line = job.out; line != NULL && *line != '\0'; line = strchr(line, '\n')) {
-        double loss = 0.0;
+    memcpy(console, job.out, sizeof(console));
+    assert_int_equal(read_losses(losses, 8), 5);
+    /* Of untrained weights over 256 tokens: all are about equally likely. */
+    assert_true(losses[0] > 5.545 - 0.05 && losses[0] < 5.545 + 0.05);
+    while (*line != '\0') {
+        const char *end = strchr(line, '\n');
 
-        line += *line == '\n';
-        if (strncmp(line, "step ", 5) == 0) {
+        assert_non_null(end);
+        (void)snprintf(begin, sizeof(begin), "step %d/5 ", steps + 1);
+        if (strncmp(line, begin, strlen(begin)) == 0) {
+            const char *loss = strstr(line, " | loss ");
+            double said = loss != NULL && loss < end ? strtod(loss + 8, NULL) : 0.0;
+
+            assert_true(steps < 5 && fabs(said - losses[steps]) < 0.5e-4 + 1e-9);
             steps++;
-            assert_int_equal(strtol(line + 5, NULL, 10), steps);
-            assert_non_null(strstr(line, " | loss "));
-            loss = strtod(strstr(line, " | loss ") + 8, NULL);
-            assert_true(loss > 1.0 && loss < 7.0);
-        } else if (*line != '\0') {
+        } else {
             /* Everything else is a rank's own talk, prefixed and whole. */
             assert_int_equal(strncmp(line, "[rank ", 6), 0);
+            assert_true(memmem(line, (size_t)(end - line), "step ", 5) == NULL);
         }
+        line = end + 1;
     }
     assert_int_equal(steps, 5);
 }
@@ -197,30 +272,75 @@ static void test_two_jobs_at_once_do_not_mix(void **state)
     assert_int_equal(job_names(&job), 0);
 }
 
-static void test_term_ends_the_run_after_the_step_and_says_what_that_means(void **state)
+/* Neither may the second job start there, nor may it touch what the first one writes. */
+static void test_a_live_run_keeps_its_directory(void **state)
 {
     (void)state;
-    job_start(&job, "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\" "
-                    "--train.steps=1000000");
-    assert_true(job_await(&job, "step 20/", 20.0));
-    assert_int_equal(kill(job.shell, SIGTERM), 0);
-    job_end(&job, 40.0);
-    assert_int_equal(job.code, 128 + SIGTERM);
-    assert_non_null(strstr(job.err, "cannot be resumed"));
-    assert_false(job_has(&job, "run/model/config.json"));
-    assert_int_equal(job_processes(&job, 3.0), 0);
-    assert_int_equal(job_names(&job), 0);
+    job_start(&job, "\"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\" "
+                    "--train.steps=1000000 & live=$!\n"
+                    "while [ ! -e \"$DIR/go\" ]; do sleep 0.05; done\n"
+                    "for file in logs/rank-0.log metrics.jsonl; do "
+                    "cp \"$RUN/$file\" \"$DIR/$(basename $file)\"; done\n"
+                    "for more in --train.seed=1 --overwrite; do "
+                    "\"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\" $more "
+                    "> \"$DIR/second\" 2>&1; echo second $? >> \"$DIR/codes\"; "
+                    "cat \"$DIR/second\" >> \"$DIR/said\"; done\n"
+                    "kill $live; wait $live; echo live $? >> \"$DIR/codes\"\n"
+                    "for file in logs/rank-0.log metrics.jsonl; do "
+                    "early=\"$DIR/$(basename $file)\"; "
+                    "cmp -n $(wc -c < \"$early\") \"$early\" \"$RUN/$file\" && "
+                    "echo kept >> \"$DIR/codes\"; done");
+    assert_true(job_await(&job, "step 5/", 20.0));
+    assert_int_equal(job_touch(&job, "go"), 0);
+    job_end(&job, 60.0);
+    job_run(&job, 10.0, "cat \"$DIR/codes\"; cat \"$DIR/said\" >&2");
+    assert_string_equal(job.out, "second 1\nsecond 1\nlive 143\nkept\nkept\n");
+    job_assert_says(&job, "another run is alive");
+    assert_null(strstr(job.err, "rank 0"));
+    job_assert_nothing_left(&job);
 }
 
-static void test_killing_the_launcher_leaves_nothing(void **state)
+/* H19: ranks of two jobs whose launchers gave both the same address and port. */
+static void test_a_second_job_at_the_same_address_is_refused_and_the_first_goes_on(void **state)
 {
     (void)state;
-    job_start(&job, "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\" "
-                    "--train.steps=1000000");
+    job_start(&job, "export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2\n"
+                    "for rank in 0 1; do RANK=$rank \"$WEIR\" train \"$CONFIG\" --parallel.pp=2 "
+                    "--train.run_dir=\"$RUN\" --train.steps=1000000 & eval pid$rank=$!; done\n"
+                    "while [ ! -e \"$DIR/go\" ]; do sleep 0.05; done\n"
+                    "RANK=0 \"$WEIR\" train \"$CONFIG\" --parallel.pp=2 "
+                    "--train.run_dir=\"$DIR/b\" 2> \"$DIR/second\"; echo second $? >&2\n"
+                    "kill $pid1; wait $pid0; echo live $? >&2; cat \"$DIR/second\" >&2");
     assert_true(job_await(&job, "step 5/", 20.0));
-    assert_int_equal(kill(job.shell, SIGKILL), 0);
-    job_end(&job, 20.0);
-    assert_int_equal(job_processes(&job, 10.0), 0);
+    assert_int_equal(job_touch(&job, "go"), 0);
+    job_end(&job, 60.0);
+    job_assert_says(&job, "second 1\n");
+    job_assert_says(&job, "live 143\n");
+    job_assert_says(&job, "belongs to a job that is running");
+    job_assert_nothing_left(&job);
+}
+
+/* H30: a mount namespace of its own, where /dev/shm has 1 MiB and messages need more. */
+static void test_a_small_dev_shm_does_not_matter_and_stays_empty(void **state)
+{
+    static const char wide[] =
+        "--parallel.pp=2 --model.hidden_size=256 --train.micro_batch_size=32 --train.steps=2";
+
+    (void)state;
+    job_run(&job, 10.0, "unshare -m sh -c 'mount -t tmpfs -o size=1m none /dev/shm'");
+    if (job.code != 0) {
+        skip();
+    }
+    job_run(&job, 60.0,
+            "exec unshare -m sh -c 'mount -t tmpfs -o size=1m none /dev/shm; "
+            "\"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$DIR/a\" %s || exit; "
+            "WEIR_FAULT=die@1:2 \"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$DIR/b\" %s; "
+            "test $? = 137 && test -z \"$(ls -A /dev/shm)\"'",
+            wide, wide);
+    if (job.code != 0) {
+        fail_msg("exit code %d\n%s", job.code, job.err);
+    }
+    job_assert_nothing_left(&job);
 }
 
 int main(void)
@@ -228,6 +348,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_stage_processes_train_the_bits_of_one_process, make,
                                         remove_job),
+        cmocka_unit_test_setup_teardown(test_every_number_of_micro_batches_runs, make, remove_job),
+        cmocka_unit_test_setup_teardown(
+            test_layers_that_do_not_divide_over_the_stages_are_all_trained, make, remove_job),
         cmocka_unit_test_setup_teardown(test_trace_and_evaluation_change_no_number, make,
                                         remove_job),
         cmocka_unit_test_setup_teardown(test_the_console_has_one_whole_line_a_step, make,
@@ -237,9 +360,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_an_unfinished_run_is_refused_with_the_way_out, make,
                                         remove_job),
         cmocka_unit_test_setup_teardown(test_two_jobs_at_once_do_not_mix, make, remove_job),
+        cmocka_unit_test_setup_teardown(test_a_live_run_keeps_its_directory, make, remove_job),
         cmocka_unit_test_setup_teardown(
-            test_term_ends_the_run_after_the_step_and_says_what_that_means, make, remove_job),
-        cmocka_unit_test_setup_teardown(test_killing_the_launcher_leaves_nothing, make, remove_job),
+            test_a_second_job_at_the_same_address_is_refused_and_the_first_goes_on, make,
+            remove_job),
+        cmocka_unit_test_setup_teardown(test_a_small_dev_shm_does_not_matter_and_stays_empty, make,
+                                        remove_job),
     };
 
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);
