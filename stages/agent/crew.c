@@ -131,6 +131,11 @@ static bool answers_us(const struct crew *crew, const struct crew_member *member
            code == 128 + told_signal(crew);
 }
 
+static int64_t grace_of(const struct crew *crew)
+{
+    return crew->stop_signal != 0 ? crew->config.grace_ns : crew->config.failure_grace_ns;
+}
+
 static void take_end(struct crew *crew, struct crew_member *member)
 {
     member->order = crew->ended;
@@ -150,7 +155,7 @@ static void take_end(struct crew *crew, struct crew_member *member)
     /* After the first end the others have nobody to work with any more. */
     if ((crew->failing || crew->stop_signal != 0) && !crew->killed &&
         crew->kill_ns == CLOCK_NEVER) {
-        crew->kill_ns = clock_now_ns() + crew->config.grace_ns;
+        crew->kill_ns = clock_now_ns() + grace_of(crew);
     }
 }
 
@@ -211,7 +216,7 @@ static void kill_when_due(struct crew *crew)
     for (int32_t rank = 0; rank < crew->config.processes; rank++) {
         if (crew->members[rank].process.pid > 0) {
             log_warn("rank %d has not ended %g s after it was told to stop: killed", rank,
-                     (double)crew->config.grace_ns / (double)CLOCK_SECOND);
+                     (double)grace_of(crew) / (double)CLOCK_SECOND);
         }
     }
     kill_all(crew);

@@ -8,7 +8,7 @@
  *   output    rank 0's stdout goes to `out` as it is, everything else to `err`, lines whole and
  *             with the prefix `[rank N] ` where there is more than one process; all of it is
  *             appended to log_dir/rank-N.log as well
- *   failure   the first process that ends badly: TERM to the others, after grace_ns KILL
+ *   failure   the first process that ends badly: TERM to the others, after failure_grace_ns KILL
  *   signals   TERM, INT and HUP (this one unless it was ignored, as under nohup) go to all
  *             processes, HUP as TERM; once the first has ended, the others have grace_ns; a second
  *             signal, or one after a failure, is KILL to all
@@ -44,9 +44,10 @@ struct crew_config {
     const char *job;        /* WEIR_JOB */
     const char *master_addr;
     int32_t master_port;
-    int64_t grace_ns;  /* from TERM to KILL */
-    int out;           /* where rank 0's stdout goes */
-    int err;           /* where all else goes */
+    int64_t grace_ns;         /* from TERM to KILL after a stop signal */
+    int64_t failure_grace_ns; /* the same after a failure: the others have lost the job anyway */
+    int out;                  /* where rank 0's stdout goes */
+    int err;                  /* where all else goes */
     bool keeps_stdout; /* rank 0 writes to our own stdout itself: a terminal, with its progress
                           bar. The log then has its stderr only */
 };

@@ -24,7 +24,7 @@ void crew_member_init(struct crew_member *member, int32_t rank)
 
 static enum status open_log(struct crew_member *member, const struct crew_config *config)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX + NUMBER_BYTES + 16]; /* one that is too long must fail, not be cut */
     char date[32] = "";
     time_t now = time(NULL);
     struct tm local;

@@ -11,6 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "collectives/job_directory.h"
+
+#define GONE_WITHIN_NS (2 * CLOCK_SECOND)
+
 struct watch {
     pid_t groups[GUARD_GROUPS_MOST]; /* 0: free */
 };
@@ -32,6 +37,23 @@ static void watch_kill(const struct watch *watch)
     for (size_t i = 0; i < GUARD_GROUPS_MOST; i++) {
         if (watch->groups[i] > 0) {
             (void)kill(-watch->groups[i], SIGKILL);
+        }
+    }
+}
+
+/* Until the killed ones are gone they still hold the lock of their job's directory. */
+static void watch_wait(const struct watch *watch)
+{
+    int64_t deadline_ns = clock_now_ns() + GONE_WITHIN_NS;
+    bool alive = true;
+
+    while (alive && clock_now_ns() < deadline_ns) {
+        alive = false;
+        for (size_t i = 0; i < GUARD_GROUPS_MOST; i++) {
+            alive = alive || (watch->groups[i] > 0 && kill(-watch->groups[i], 0) == 0);
+        }
+        if (alive) {
+            clock_sleep_ns(CLOCK_MS);
         }
     }
 }
@@ -67,6 +89,8 @@ static _Noreturn void stand_guard(int line)
         watch_note(&watch, word);
     }
     watch_kill(&watch);
+    watch_wait(&watch);
+    job_directory_sweep();
     _exit(EXIT_SUCCESS);
 }
 

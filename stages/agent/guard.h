@@ -3,7 +3,8 @@
  *
  * The kernel kills the agent's children when the agent dies, but not what they started. The guard
  * is a second process of the agent that sleeps on a pipe, knows the children's process groups, and
- * kills those groups when the pipe closes without a word. Signals of a terminal do not reach it.
+ * kills those groups when the pipe closes without a word, and sweeps the job directory that they
+ * left. Signals of a terminal do not reach it.
  */
 #ifndef STAGES_AGENT_GUARD_H
 #define STAGES_AGENT_GUARD_H

@@ -33,6 +33,7 @@ static bool write_bytes(struct sink *sink, const char *bytes, size_t count)
 
         if (!has_room(sink->fd, sink->blocked ? 0 : PATIENCE_MS)) {
             sink->blocked = true;
+            sink->torn |= sink->begun;
             return false;
         }
         sink->blocked = false;
@@ -43,6 +44,7 @@ static bool write_bytes(struct sink *sink, const char *bytes, size_t count)
         if (written < 0) {
             return true;
         }
+        sink->begun = true;
         bytes += written;
         count -= (size_t)written;
     }
@@ -55,6 +57,12 @@ static bool write_line(struct sink *sink, const char *prefix, const char *line, 
     char whole[PIPE_BUF];
     int used = snprintf(whole, sizeof(whole), "%s%s", lead, prefix);
 
+    sink->begun = false;
+    if (sink->torn && !write_bytes(sink, "\n", 1)) {
+        return false;
+    }
+    sink->torn = false;
+    sink->begun = false;
     if (used >= 0 && (size_t)used + bytes + 1 <= sizeof(whole)) {
         memcpy(whole + used, line, bytes);
         whole[(size_t)used + bytes] = '\n';

@@ -20,8 +20,10 @@
 #include "stages/run_directory.h"
 #include "stages/train.h"
 
-/* From TERM to KILL. */
-#define GRACE_NS (10 * CLOCK_SECOND)
+/* From TERM to KILL: a step may still be running; after a failure a rank that does not end by itself
+ * is frozen, and the whole job has control.dead_after_s + 5 s. */
+#define GRACE_NS         (10 * CLOCK_SECOND)
+#define FAILURE_GRACE_NS (3 * CLOCK_SECOND)
 
 #define JOB_BYTES 32
 
@@ -165,6 +167,7 @@ static enum status start_job(const struct config *config, const struct agent_opt
         .master_addr = options->master_addr,
         .master_port = options->master_port,
         .grace_ns = GRACE_NS,
+        .failure_grace_ns = FAILURE_GRACE_NS,
         .out = STDOUT_FILENO,
         .err = STDERR_FILENO,
         .keeps_stdout = isatty(STDOUT_FILENO) == 1,

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Formatting is decided by .clang-format and nowhere else.
 set -u
-cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-git ls-files -co --exclude-standard -- '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror
+# shellcheck source=tests/checks/tree.sh
+. "$(dirname "${BASH_SOURCE[0]}")/tree.sh"
+files=$(tree_files '*.c' '*.h' '*.cu' '*.cuh') || exit 1
+echo "$files" | xargs clang-format --dry-run -Werror || exit 1

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The environment is read in base/env.c and nowhere else, so that its table tells all.
 set -u
-cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-hits=$(git ls-files -co --exclude-standard -- base tensor collectives mixedprec scheduler stages |
-    grep -E '\.[ch]$' | grep -v '^base/env\.c$' | xargs grep -nE '\b(secure_)?getenv\(' | grep -vE '^[^:]*:[0-9]+: ?\*')
-if [ -n "$hits" ]; then
-    echo "$hits"
+# shellcheck source=tests/checks/tree.sh
+. "$(dirname "${BASH_SOURCE[0]}")/tree.sh"
+files=$(tree_files '*.c' '*.h' '*.cu' '*.cuh' ':!tests' ':!base/env.c') || exit 1
+# Lines of a comment that begin with its star may speak of it.
+if echo "$files" | xargs grep -nE '\b((secure_)?getenv *\(|environ\b)' /dev/null | grep -vE '^[^:]*:[0-9]+: ?\*'; then
+    echo "getenv: only base/env.c reads the environment"
     exit 1
 fi

@@ -2,17 +2,17 @@
 # Includes point down the house only: base ← tensor ← collectives ← mixedprec ← stages and
 # base ← scheduler ← stages; and no header of ours includes another library's.
 set -u
-cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=tests/checks/tree.sh
+. "$(dirname "${BASH_SOURCE[0]}")/tree.sh"
 bad=0
 
+# Our own includes are written from the root, so that their first folder tells their layer.
 check() {
-    local folder=$1 allowed=$2 hits
-    hits=$(git ls-files -co --exclude-standard -- "$folder/*.c" "$folder/*.h" |
-        xargs grep -nE '^#include "(base|tensor|collectives|mixedprec|scheduler|stages|tests)/' |
-        grep -vE "#include \"($allowed)/")
-    if [ -n "$hits" ]; then
+    local folder=$1 allowed=$2 files
+    files=$(tree_files "$folder/*.c" "$folder/*.h" ":(glob)$folder/**/*.cu" ":(glob)$folder/**/*.cuh") || exit 1
+    if echo "$files" | xargs grep -nE '^ *# *include *("|<(base|tensor|collectives|mixedprec|scheduler|stages|tests)/)' \
+        /dev/null | grep -vE "include \"($allowed)/[^.]"; then
         echo "layers: $folder may include only: $allowed"
-        echo "$hits"
         bad=1
     fi
 }
@@ -24,11 +24,10 @@ check collectives 'base|tensor|collectives'
 check mixedprec 'base|tensor|collectives|mixedprec'
 check stages 'base|tensor|collectives|mixedprec|scheduler|stages'
 
-foreign=$(git ls-files -co --exclude-standard -- '*.h' |
-    xargs grep -nE '^#include <(zmq|msgpack|jansson|libfyaml|xxhash|oneapi|dnnl|cuda|cublas|nccl|omp)')
-if [ -n "$foreign" ]; then
-    echo "layers: a header of ours includes another library's:"
-    echo "$foreign"
+headers=$(tree_files '*.h') || exit 1
+if echo "$headers" |
+    xargs grep -nE '^ *# *include *["<](zmq|czmq|msgpack|jansson|libfyaml|xxh|oneapi|dnnl|cuda|cublas|nccl|omp)' /dev/null; then
+    echo "layers: a header of ours includes another library's"
     bad=1
 fi
 exit "$bad"

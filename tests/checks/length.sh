@@ -1,17 +1,24 @@
 #!/usr/bin/env bash
 # Files have at most 500 lines, functions at most 60 (a body between braces in column 0).
 set -u
-cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-git ls-files -co --exclude-standard -- '*.c' '*.h' '*.cu' '*.cuh' launch quickstart '*.sh' tests/run tests/setup |
-    while read -r file; do
-        [ -f "$file" ] && awk -v file="$file" '
-            /^\{/ { begin = NR }
-            /^\}/ { if (begin && NR - begin - 1 > 60) { print file ":" begin ": function of " NR - begin - 1 " lines"; bad = 1 } begin = 0 }
-            END { if (NR > 500) { print file ": " NR " lines"; bad = 1 } exit bad }' "$file" || echo FAILED
-    done | grep -v '^$' | {
-    found=$(cat)
-    if [ -n "$found" ]; then
-        echo "$found" | grep -v '^FAILED$'
-        exit 1
-    fi
-}
+# shellcheck source=tests/checks/tree.sh
+. "$(dirname "${BASH_SOURCE[0]}")/tree.sh"
+files=$(tree_files '*.c' '*.h' '*.cu' '*.cuh' '*.sh' launch quickstart .ci/run tests/run tests/setup) || exit 1
+echo "$files" | xargs awk '
+    function end_file() {
+        if (lines > 500) {
+            print last ":501: the file has " lines " lines, at most 500"
+            bad = 1
+        }
+    }
+    FNR == 1 { end_file(); last = FILENAME; begin = 0 }
+    { lines = FNR }
+    /^\{/ { begin = FNR }
+    /^\}/ {
+        if (begin && FNR - begin - 1 > 60) {
+            print FILENAME ":" begin ": a function of " FNR - begin - 1 " lines, at most 60"
+            bad = 1
+        }
+        begin = 0
+    }
+    END { end_file(); exit bad }' || exit 1

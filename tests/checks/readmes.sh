@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Every folder that holds sources has a README.md.
 set -u
-cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=tests/checks/tree.sh
+. "$(dirname "${BASH_SOURCE[0]}")/tree.sh"
+files=$(tree_files '*/*.c' '*/*.h' '*/*.cu' '*/*.sh' '*/*.yaml' '*/*.py') || exit 1
 bad=0
-while read -r folder; do
+for folder in $(echo "$files" | xargs -n 1 dirname | sort -u); do
     if [ ! -s "$folder/README.md" ]; then
-        echo "$folder has no README.md"
+        echo "$folder/README.md:1: readmes: is missing or empty"
         bad=1
     fi
-done < <(git ls-files -co --exclude-standard | grep -E '\.(c|h|sh|yaml)$' | grep '/' | xargs -n 1 dirname | sort -u)
+done
 exit "$bad"

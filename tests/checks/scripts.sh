@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Every script passes the shell linter.
 set -u
-cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-git ls-files -co --exclude-standard | while read -r file; do
-    if [ -f "$file" ] && head -n 1 "$file" | grep -qE '^#!.*\b(ba)?sh\b'; then
+# shellcheck source=tests/checks/tree.sh
+. "$(dirname "${BASH_SOURCE[0]}")/tree.sh"
+files=$(tree_files .) || exit 1
+scripts=$(echo "$files" | while read -r file; do
+    if [[ $file == *.sh ]] || head -c 64 "$file" | head -n 1 | grep -qaE '^#!.*\b(ba)?sh\b'; then
         echo "$file"
     fi
-done | xargs shellcheck
+done)
+echo "$scripts" | xargs shellcheck -x || exit 1

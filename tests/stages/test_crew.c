@@ -1,5 +1,4 @@
-/* crew: start, output, failures, signals and the end of the processes of a job, with shell scripts
- * in the place of stage processes. */
+/* crew: start, output and failures of the processes of a job. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,269 +6,86 @@
 
 #include <cmocka.h>
 
-#include <errno.h>
-#include <poll.h>
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "crew_rig.h"
 #include "stages/agent/crew.h"
-#include "stages/agent/process.h"
-
-#define TEXT_BYTES 65536
-
-/* Generous: only a broken test waits as long. */
-#define PATIENCE_S 60
-
-/* One crew that runs in a process of its own, as the agent does. What it writes comes back through
- * pipes; its exit code is crew_outcome_code(). */
-struct agent {
-    char dir[64];
-    pid_t pid;
-    int out;
-    int err;
-    char out_text[TEXT_BYTES];
-    char err_text[TEXT_BYTES];
-};
-
-static _Noreturn void be_agent(const struct agent *agent, const char *script, int32_t processes,
-                               double grace_s, int out, int err)
-{
-    char *arguments[] = {(char[]){"sh"}, (char[]){"-c"}, strdup(script), NULL};
-    struct crew_config config = {
-        .program = "/bin/sh",
-        .arguments = arguments,
-        .processes = processes,
-        .log_dir = agent->dir,
-        .job = "job-of-the-test",
-        .master_addr = "127.0.0.1",
-        .master_port = 29500,
-        .grace_ns = (int64_t)(grace_s * 1e9),
-        .out = out,
-        .err = err,
-    };
-    struct crew *crew = NULL;
-    struct crew_outcome outcome = {.rank = -1};
-    int code = 99;
-
-    /* A test that fails leaves no agent behind either. */
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (crew_create(&config, &crew) >= 0 && crew_run(crew, &outcome) >= 0) {
-        code = crew_outcome_code(&outcome);
-        if (outcome.rank >= 0) {
-            const struct log_tail *tail = crew_tail(crew, outcome.rank);
-
-            (void)dprintf(err, "first: rank %d\n", outcome.rank);
-            for (size_t i = 0; i < log_tail_count(tail); i++) {
-                (void)dprintf(err, "tail: %s\n", log_tail_line(tail, i));
-            }
-        }
-    }
-    crew_destroy(&crew);
-    free(arguments[2]);
-    _exit(code);
-}
-
-static void start(struct agent *agent, const char *script, int32_t processes, double grace_s)
-{
-    int out[2];
-    int err[2];
-
-    memset(agent, 0, sizeof(*agent));
-    (void)snprintf(agent->dir, sizeof(agent->dir), "/tmp/test-crew-XXXXXX");
-    assert_non_null(mkdtemp(agent->dir));
-    assert_int_equal(pipe(out), 0);
-    assert_int_equal(pipe(err), 0);
-    agent->pid = fork();
-    assert_true(agent->pid >= 0);
-    if (agent->pid == 0) {
-        (void)close(out[0]);
-        (void)close(err[0]);
-        be_agent(agent, script, processes, grace_s, out[1], err[1]);
-    }
-    (void)close(out[1]);
-    (void)close(err[1]);
-    agent->out = out[0];
-    agent->err = err[0];
-}
-
-/* False at the end of the stream. */
-static bool read_some(int fd, char *text)
-{
-    size_t used = strlen(text);
-    ssize_t got = 0;
-
-    assert_true(used < TEXT_BYTES - 1);
-    got = read(fd, text + used, TEXT_BYTES - 1 - used);
-    if (got > 0) {
-        text[used + (size_t)got] = '\0';
-    }
-    return got > 0;
-}
-
-static int count_of(const char *text, const char *part)
-{
-    int count = 0;
-
-    for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part)) {
-        count++;
-    }
-    return count;
-}
-
-/* Reads stderr until `count` lines hold `part`. */
-static void wait_for(struct agent *agent, const char *part, int count)
-{
-    int64_t deadline = clock_deadline(PATIENCE_S);
-
-    while (count_of(agent->err_text, part) < count) {
-        struct pollfd wanted = {.fd = agent->err, .events = POLLIN};
-
-        assert_true(clock_now_ns() < deadline);
-        if (poll(&wanted, 1, 1000) > 0) {
-            assert_true(read_some(agent->err, agent->err_text));
-        }
-    }
-}
-
-/* Reads both streams to their ends, then the exit code; a signal counts as 1000 + its number. */
-static int finish(struct agent *agent)
-{
-    int wait_status = 0;
-    bool out_open = true;
-    bool err_open = true;
-
-    while (out_open || err_open) {
-        struct pollfd wanted[] = {{.fd = out_open ? agent->out : -1, .events = POLLIN},
-                                  {.fd = err_open ? agent->err : -1, .events = POLLIN}};
-
-        assert_true(poll(wanted, 2, PATIENCE_S * 1000) > 0);
-        if (wanted[0].revents != 0) {
-            out_open = read_some(agent->out, agent->out_text);
-        }
-        if (wanted[1].revents != 0) {
-            err_open = read_some(agent->err, agent->err_text);
-        }
-    }
-    (void)close(agent->out);
-    (void)close(agent->err);
-    assert_int_equal(waitpid(agent->pid, &wait_status, 0), agent->pid);
-    return WIFSIGNALED(wait_status) ? 1000 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
-
-static void read_log(const struct agent *agent, int rank, char *text)
-{
-    char path[128];
-    FILE *file = NULL;
-    size_t got = 0;
-
-    (void)snprintf(path, sizeof(path), "%s/rank-%d.log", agent->dir, rank);
-    file = fopen(path, "r");
-    assert_non_null(file);
-    got = fread(text, 1, TEXT_BYTES - 1, file);
-    text[got] = '\0';
-    (void)fclose(file);
-    assert_int_equal(unlink(path), 0);
-}
-
-static void remove_dir(const struct agent *agent, int32_t processes)
-{
-    char path[128];
-
-    for (int32_t rank = 0; rank < processes; rank++) {
-        (void)snprintf(path, sizeof(path), "%s/rank-%d.log", agent->dir, rank);
-        (void)unlink(path);
-    }
-    assert_int_equal(rmdir(agent->dir), 0);
-}
-
-/* Orphans of the agent become children of this process (see main), so that none is left exactly
- * when there is nobody to wait for. */
-static void assert_nothing_left(void)
-{
-    int64_t deadline = clock_deadline(PATIENCE_S);
-
-    while (waitpid(-1, NULL, WNOHANG) >= 0) {
-        assert_true(clock_now_ns() < deadline);
-        (void)usleep(1000);
-    }
-    assert_int_equal(errno, ECHILD);
-}
 
 static void all_processes_get_torchruns_environment_and_the_job(void **state)
 {
-    struct agent agent;
+    struct crew_rig rig;
 
     (void)state;
-    start(&agent,
-          "echo \"<$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR "
-          "$MASTER_PORT $TORCHELASTIC_RESTART_COUNT $OMP_NUM_THREADS $WEIR_JOB>\" >&2",
-          3, 10.0);
-    assert_int_equal(finish(&agent), 0);
-    assert_non_null(strstr(agent.err_text, "[rank 0] <0 0 3 3 0 127.0.0.1 29500 0 1 job-of-the-"));
-    assert_non_null(strstr(agent.err_text, "[rank 1] <1 1 3 3 0 127.0.0.1 29500 0 1 job-of-the-"));
-    assert_non_null(strstr(agent.err_text, "[rank 2] <2 2 3 3 0 127.0.0.1 29500 0 1 job-of-the-"));
-    remove_dir(&agent, 3);
-    assert_nothing_left();
+    crew_rig_start(
+        &rig,
+        "echo \"<$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR "
+        "$MASTER_PORT $TORCHELASTIC_RESTART_COUNT $OMP_NUM_THREADS $WEIR_JOB>\" >&2",
+        3, 10.0);
+    assert_int_equal(crew_rig_finish(&rig), 0);
+    assert_non_null(strstr(rig.err_text, "[rank 0] <0 0 3 3 0 127.0.0.1 29500 0 1 job-of-the-"));
+    assert_non_null(strstr(rig.err_text, "[rank 1] <1 1 3 3 0 127.0.0.1 29500 0 1 job-of-the-"));
+    assert_non_null(strstr(rig.err_text, "[rank 2] <2 2 3 3 0 127.0.0.1 29500 0 1 job-of-the-"));
+    crew_rig_remove(&rig);
 }
 
 static void stdout_of_rank_0_is_passed_on_as_it_is_and_the_rest_gets_a_prefix(void **state)
 {
-    struct agent agent;
-    char text[TEXT_BYTES];
+    struct crew_rig rig;
+    char text[CREW_RIG_TEXT_BYTES];
 
     (void)state;
-    start(&agent,
-          "echo result $RANK; echo talk $RANK >&2; echo \"[rank $RANK] named\" >&2;"
-          "printf 'no newline' >&2",
-          2, 10.0);
-    assert_int_equal(finish(&agent), 0);
-    assert_string_equal(agent.out_text, "result 0\n");
-    assert_int_equal(count_of(agent.err_text, "[rank 1] result 1\n"), 1);
-    assert_int_equal(count_of(agent.err_text, "[rank 0] talk 0\n"), 1);
-    assert_int_equal(count_of(agent.err_text, "[rank 1] talk 1\n"), 1);
-    assert_int_equal(count_of(agent.err_text, "[rank 1] named\n"), 1);
-    assert_null(strstr(agent.err_text, "] [rank"));
-    assert_int_equal(count_of(agent.err_text, "[rank 0] no newline\n"), 1);
-    read_log(&agent, 0, text);
-    assert_int_equal(count_of(text, "\nresult 0\n"), 1);
-    assert_int_equal(count_of(text, "\ntalk 0\n"), 1);
-    assert_int_equal(count_of(text, "job job-of-the-test rank 0 of 2\n"), 1);
-    remove_dir(&agent, 2);
-    assert_nothing_left();
+    crew_rig_start(&rig,
+                   "echo result $RANK; echo talk $RANK >&2; echo \"[rank $RANK] named\" >&2;"
+                   "printf 'no newline' >&2",
+                   2, 10.0);
+    assert_int_equal(crew_rig_finish(&rig), 0);
+    assert_string_equal(rig.out_text, "result 0\n");
+    assert_int_equal(crew_rig_count(rig.err_text, "[rank 1] result 1\n"), 1);
+    assert_int_equal(crew_rig_count(rig.err_text, "[rank 0] talk 0\n"), 1);
+    assert_int_equal(crew_rig_count(rig.err_text, "[rank 1] talk 1\n"), 1);
+    assert_int_equal(crew_rig_count(rig.err_text, "[rank 1] named\n"), 1);
+    assert_null(strstr(rig.err_text, "] [rank"));
+    assert_int_equal(crew_rig_count(rig.err_text, "[rank 0] no newline\n"), 1);
+    crew_rig_read_log(&rig, 0, text);
+    assert_int_equal(crew_rig_count(text, "\nresult 0\n"), 1);
+    assert_int_equal(crew_rig_count(text, "\ntalk 0\n"), 1);
+    assert_int_equal(crew_rig_count(text, "job job-of-the-test rank 0 of 2\n"), 1);
+    crew_rig_remove(&rig);
 }
 
 static void one_process_alone_gets_no_prefix(void **state)
 {
-    struct agent agent;
+    struct crew_rig rig;
 
     (void)state;
-    start(&agent, "echo talk >&2", 1, 10.0);
-    assert_int_equal(finish(&agent), 0);
-    assert_string_equal(agent.err_text, "talk\n");
-    remove_dir(&agent, 1);
-    assert_nothing_left();
+    crew_rig_start(&rig, "echo talk >&2", 1, 10.0);
+    assert_int_equal(crew_rig_finish(&rig), 0);
+    assert_string_equal(rig.err_text, "talk\n");
+    crew_rig_remove(&rig);
 }
 
 static void lines_of_several_processes_never_mix(void **state)
 {
-    static struct agent agent;
+    static struct crew_rig rig;
+    char text[CREW_RIG_TEXT_BYTES];
     char *at = NULL;
     int lines = 0;
 
     (void)state;
-    start(&agent,
-          "i=0; while [ $i -lt 100 ]; do printf '<begin-%s' $RANK >&2; printf -- '-end-%s>\\n' "
-          "$RANK >&2; i=$((i + 1)); done",
-          4, 10.0);
-    assert_int_equal(finish(&agent), 0);
-    for (at = strtok(agent.err_text, "\n"); at != NULL; at = strtok(NULL, "\n")) {
+    crew_rig_start(
+        &rig,
+        "i=0; while [ $i -lt 100 ]; do printf '<begin-%s' $RANK >&2; printf -- '-end-%s>\\n' "
+        "$RANK >&2; i=$((i + 1)); done",
+        4, 10.0);
+    assert_int_equal(crew_rig_finish(&rig), 0);
+    for (at = strtok(rig.err_text, "\n"); at != NULL; at = strtok(NULL, "\n")) {
         char expected[64];
 
         assert_true(at[6] >= '0' && at[6] <= '3');
@@ -279,167 +95,151 @@ static void lines_of_several_processes_never_mix(void **state)
         lines++;
     }
     assert_int_equal(lines, 400);
-    remove_dir(&agent, 4);
-    assert_nothing_left();
+    crew_rig_read_log(&rig, 2, text);
+    assert_int_equal(crew_rig_count(text, "\n<begin-2-end-2>"), 100);
+    crew_rig_remove(&rig);
+}
+
+static void a_log_is_appended_to_unless_it_shall_begin_anew(void **state)
+{
+    struct crew_rig_setup setup = {.script = "echo $0 said >&2", .processes = 1, .grace_s = 10.0};
+    static struct crew_rig rig;
+    char text[CREW_RIG_TEXT_BYTES];
+
+    (void)state;
+    crew_rig_start_as(&rig, &setup);
+    assert_int_equal(crew_rig_finish(&rig), 0);
+    crew_rig_start_again(&rig, &setup);
+    assert_int_equal(crew_rig_finish(&rig), 0);
+    crew_rig_read_log(&rig, 0, text);
+    assert_int_equal(crew_rig_count(text, "==== "), 2);
+    assert_int_equal(crew_rig_count(text, "sh said\n"), 2);
+    setup.truncate_logs = true;
+    crew_rig_start_again(&rig, &setup);
+    assert_int_equal(crew_rig_finish(&rig), 0);
+    crew_rig_read_log(&rig, 0, text);
+    assert_int_equal(crew_rig_count(text, "==== "), 1);
+    assert_int_equal(crew_rig_count(text, "sh said\n"), 1);
+    crew_rig_remove(&rig);
+}
+
+static void rank_0_may_keep_stdout_and_then_its_log_has_stderr_alone(void **state)
+{
+    const struct crew_rig_setup setup = {
+        .script = "printf 'bar %s' $RANK; echo talk >&2",
+        .processes = 2,
+        .grace_s = 10.0,
+        .keeps_stdout = true,
+    };
+    static struct crew_rig rig;
+    char text[CREW_RIG_TEXT_BYTES];
+
+    (void)state;
+    crew_rig_start_as(&rig, &setup);
+    assert_int_equal(crew_rig_finish(&rig), 0);
+    assert_string_equal(rig.out_text, "bar 0");
+    assert_int_equal(crew_rig_count(rig.err_text, "[rank 1] bar 1\n"), 1);
+    crew_rig_read_log(&rig, 0, text);
+    assert_int_equal(crew_rig_count(text, "\ntalk\n"), 1);
+    assert_null(strstr(text, "bar"));
+    crew_rig_remove(&rig);
+}
+
+static void a_console_that_nobody_reads_any_more_does_not_end_the_job(void **state)
+{
+    const struct crew_rig_setup setup = {
+        .script = "echo talk >&2; echo result",
+        .processes = 2,
+        .grace_s = 10.0,
+        .leaves_stderr = true,
+    };
+    static struct crew_rig rig;
+    char text[CREW_RIG_TEXT_BYTES];
+
+    (void)state;
+    crew_rig_start_as(&rig, &setup);
+    assert_int_equal(crew_rig_finish(&rig), 0);
+    assert_string_equal(rig.out_text, "result\n");
+    crew_rig_read_log(&rig, 1, text);
+    assert_int_equal(crew_rig_count(text, "\ntalk\n"), 1);
+    crew_rig_remove(&rig);
 }
 
 static void the_first_failing_rank_gives_the_exit_code_and_ends_the_others(void **state)
 {
-    struct agent agent;
+    struct crew_rig rig;
 
     (void)state;
-    start(&agent, "if [ $RANK = 1 ]; then echo the cause >&2; exit 7; fi; exec sleep 600", 3, 50.0);
-    assert_int_equal(finish(&agent), 7);
-    assert_non_null(strstr(agent.err_text, "first: rank 1\ntail: the cause\n"));
-    remove_dir(&agent, 3);
-    assert_nothing_left();
+    crew_rig_start(&rig, "if [ $RANK = 1 ]; then echo the cause >&2; exit 7; fi; exec sleep 600", 3,
+                   50.0);
+    assert_int_equal(crew_rig_finish(&rig), 7);
+    assert_non_null(strstr(rig.err_text, "first: rank 1\ntail: the cause\n"));
+    crew_rig_remove(&rig);
 }
 
 static void a_rank_killed_by_a_signal_gives_128_plus_the_signal(void **state)
 {
-    struct agent agent;
+    struct crew_rig rig;
 
     (void)state;
-    start(&agent, "if [ $RANK = 2 ]; then kill -9 $$; fi; exec sleep 600", 3, 50.0);
-    assert_int_equal(finish(&agent), 137);
-    assert_non_null(strstr(agent.err_text, "first: rank 2\n"));
-    remove_dir(&agent, 3);
-    assert_nothing_left();
+    crew_rig_start(&rig, "if [ $RANK = 2 ]; then kill -9 $$; fi; exec sleep 600", 3, 50.0);
+    assert_int_equal(crew_rig_finish(&rig), 137);
+    assert_non_null(strstr(rig.err_text, "first: rank 2\n"));
+    crew_rig_remove(&rig);
 }
 
-static void a_rank_that_ignores_term_is_killed_after_the_grace(void **state)
+static void a_rank_that_fails_because_it_was_told_to_stop_is_not_the_first(void **state)
 {
-    struct agent agent;
+    struct crew_rig rig;
 
     (void)state;
-    start(&agent,
-          "if [ $RANK = 0 ]; then trap '' TERM; echo deaf >&2; while :; do sleep 0.05; done; fi;"
-          "exec sleep 600",
-          2, 0.2);
-    wait_for(&agent, "deaf", 1);
-    assert_int_equal(kill(agent.pid, SIGTERM), 0);
-    assert_int_equal(finish(&agent), 143);
-    assert_null(strstr(agent.err_text, "first: rank"));
-    remove_dir(&agent, 2);
-    assert_nothing_left();
+    crew_rig_start(&rig,
+                   "if [ $RANK = 1 ]; then until grep -q ready rank-0.log; do sleep 0.02; done; "
+                   "exit 7; fi; trap 'exit 9' TERM; echo ready >&2; while :; do sleep 0.02; done",
+                   2, 50.0);
+    assert_int_equal(crew_rig_finish(&rig), 7);
+    assert_non_null(strstr(rig.err_text, "first: rank 1\n"));
+    crew_rig_remove(&rig);
+}
+
+static void
+the_rank_that_spoke_of_an_error_first_is_blamed_though_another_was_gone_before(void **state)
+{
+    struct crew_rig rig;
+
+    (void)state;
+    crew_rig_start(&rig,
+                   "if [ $RANK = 1 ]; then until grep -q error rank-0.log; do sleep 0.02; done; "
+                   "echo 'error: a peer is gone' >&2; exit 7; fi; trap 'exit 9' TERM; "
+                   "echo 'error: the cause' >&2; while :; do sleep 0.02; done",
+                   2, 50.0);
+    assert_int_equal(crew_rig_finish(&rig), 9);
+    assert_non_null(strstr(rig.err_text, "first: rank 0\ntail: error: the cause\n"));
+    crew_rig_remove(&rig);
 }
 
 static void the_last_20_lines_of_stderr_are_kept_for_the_report(void **state)
 {
-    struct agent agent;
+    struct crew_rig rig;
 
     (void)state;
-    start(&agent, "i=1; while [ $i -le 30 ]; do echo line $i. >&2; i=$((i + 1)); done; exit 2", 1,
-          10.0);
-    assert_int_equal(finish(&agent), 2);
-    assert_int_equal(count_of(agent.err_text, "tail: line "), 20);
-    assert_non_null(strstr(agent.err_text, "first: rank 0\ntail: line 11.\n"));
-    assert_non_null(strstr(agent.err_text, "tail: line 30.\n"));
-    remove_dir(&agent, 1);
-    assert_nothing_left();
+    crew_rig_start(&rig,
+                   "i=1; while [ $i -le 30 ]; do echo line $i. >&2; i=$((i + 1)); done; exit 2", 1,
+                   10.0);
+    assert_int_equal(crew_rig_finish(&rig), 2);
+    assert_int_equal(crew_rig_count(rig.err_text, "tail: line "), 20);
+    assert_non_null(strstr(rig.err_text, "first: rank 0\ntail: line 11.\n"));
+    assert_non_null(strstr(rig.err_text, "tail: line 30.\n"));
+    crew_rig_remove(&rig);
 }
 
-static void a_signal_reaches_every_process_and_their_orderly_end_is_no_failure(void **state)
+/* A crew in this process, for what its caller sees of it. */
+static enum status run_here(const char *dir, const char *program, char *seconds,
+                            struct crew_outcome *outcome)
 {
-    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
-
-    (void)state;
-    for (size_t i = 0; i < 3; i++) {
-        struct agent agent;
-
-        start(&agent,
-              "trap 'echo stopped >&2; exit 143' TERM; trap 'echo stopped >&2; exit 130' INT;"
-              "echo ready >&2; while :; do sleep 0.05; done",
-              3, 50.0);
-        wait_for(&agent, "ready", 3);
-        assert_int_equal(kill(agent.pid, signals[i]), 0);
-        assert_int_equal(finish(&agent), 128 + signals[i]);
-        assert_int_equal(count_of(agent.err_text, "] stopped\n"), 3);
-        assert_null(strstr(agent.err_text, "first: rank"));
-        remove_dir(&agent, 3);
-        assert_nothing_left();
-    }
-}
-
-static void a_second_signal_kills_at_once(void **state)
-{
-    struct agent agent;
-
-    (void)state;
-    start(&agent, "trap 'echo heard >&2' INT; echo ready >&2; while :; do sleep 0.05; done", 2,
-          500.0);
-    wait_for(&agent, "ready", 2);
-    assert_int_equal(kill(agent.pid, SIGINT), 0);
-    wait_for(&agent, "] heard", 2);
-    assert_int_equal(kill(agent.pid, SIGINT), 0);
-    assert_int_equal(finish(&agent), 130);
-    remove_dir(&agent, 2);
-    assert_nothing_left();
-}
-
-static void a_failure_after_a_signal_is_still_reported(void **state)
-{
-    struct agent agent;
-
-    (void)state;
-    start(&agent,
-          "trap 'test $RANK = 1 && exit 5; exit 143' TERM; echo ready >&2; while :; do sleep "
-          "0.05; done",
-          2, 50.0);
-    wait_for(&agent, "ready", 2);
-    assert_int_equal(kill(agent.pid, SIGTERM), 0);
-    assert_int_equal(finish(&agent), 5);
-    assert_non_null(strstr(agent.err_text, "first: rank 1\n"));
-    remove_dir(&agent, 2);
-    assert_nothing_left();
-}
-
-static void a_killed_agent_leaves_neither_processes_nor_their_children(void **state)
-{
-    struct agent agent;
-
-    (void)state;
-    start(&agent, "trap '' TERM HUP; sleep 600 & echo ready >&2; wait; sleep 600", 3, 10.0);
-    wait_for(&agent, "ready", 3);
-    assert_int_equal(kill(agent.pid, SIGKILL), 0);
-    assert_int_equal(finish(&agent), 1000 + SIGKILL);
-    assert_nothing_left();
-    remove_dir(&agent, 3);
-}
-
-static void the_kernel_kills_a_process_whose_starter_dies(void **state)
-{
-    char *arguments[] = {(char[]){"sleep"}, (char[]){"600"}, NULL};
-    const struct process_config config = {.program = "/bin/sleep", .arguments = arguments};
-    pid_t starter = fork();
-
-    (void)state;
-    assert_true(starter >= 0);
-    if (starter == 0) {
-        struct process process;
-
-        _exit(process_start(&config, &process) >= 0 ? 0 : 1);
-    }
-    assert_nothing_left();
-}
-
-static void a_process_that_ends_leaves_no_children(void **state)
-{
-    struct agent agent;
-
-    (void)state;
-    start(&agent, "sleep 600 & sleep 600 & exit 0", 2, 10.0);
-    assert_int_equal(finish(&agent), 0);
-    assert_nothing_left();
-    remove_dir(&agent, 2);
-}
-
-static void a_program_that_cannot_be_started_is_an_error_that_leaves_nothing(void **state)
-{
-    char *arguments[] = {(char[]){"nothing"}, NULL};
-    char dir[] = "/tmp/test-crew-XXXXXX";
-    struct crew_config config = {
-        .program = "/nonexistent/program",
+    char *arguments[] = {(char[]){"sleep"}, seconds, NULL};
+    const struct crew_config config = {
+        .program = program,
         .arguments = arguments,
         .processes = 2,
         .log_dir = dir,
@@ -447,24 +247,85 @@ static void a_program_that_cannot_be_started_is_an_error_that_leaves_nothing(voi
         .master_addr = "127.0.0.1",
         .master_port = 1,
         .grace_ns = CLOCK_SECOND,
+        .failure_grace_ns = CLOCK_SECOND,
         .out = STDOUT_FILENO,
         .err = STDERR_FILENO,
     };
     struct crew *crew = NULL;
+    enum status status = STATUS_OK;
+
+    assert_int_equal(crew_create(&config, &crew), STATUS_OK);
+    status = crew_run(crew, outcome);
+    crew_destroy(&crew);
+    assert_null(crew);
+    return status;
+}
+
+static int open_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int count = 0;
+
+    assert_non_null(dir);
+    while (readdir(dir) != NULL) {
+        count++;
+    }
+    (void)closedir(dir);
+    return count;
+}
+
+static void a_crew_puts_signals_back_and_closes_what_it_opened(void **state)
+{
+    struct crew_rig rig = {.dir = "/tmp/test-crew-XXXXXX"};
+    int before = open_descriptors();
+    struct crew_outcome outcome;
+    struct sigaction pipe_action;
+    sigset_t mask;
+
+    (void)state;
+    assert_non_null(mkdtemp(rig.dir));
+    assert_int_equal(run_here(rig.dir, "/bin/sleep", (char[]){"0"}, &outcome), STATUS_OK);
+    assert_int_equal(outcome.rank, -1);
+    assert_int_equal(crew_outcome_code(&outcome), 0);
+    assert_int_equal(open_descriptors(), before);
+    assert_int_equal(sigprocmask(SIG_BLOCK, NULL, &mask), 0);
+    assert_false(sigismember(&mask, SIGTERM));
+    assert_false(sigismember(&mask, SIGCHLD));
+    assert_int_equal(sigaction(SIGPIPE, NULL, &pipe_action), 0);
+    assert_true(pipe_action.sa_handler == SIG_DFL);
+    crew_rig_remove(&rig);
+}
+
+static void a_program_that_cannot_be_started_is_an_error_that_leaves_nothing(void **state)
+{
+    struct crew_rig rig = {.dir = "/tmp/test-crew-XXXXXX"};
+    int before = open_descriptors();
+    struct crew_outcome outcome;
+
+    (void)state;
+    assert_non_null(mkdtemp(rig.dir));
+    assert_int_equal(run_here(rig.dir, "/nonexistent/program", (char[]){"0"}, &outcome),
+                     STATUS_ERR_IO);
+    assert_non_null(strstr(status_last()->message, "/nonexistent/program"));
+    assert_non_null(strstr(status_last()->message, "No such file"));
+    assert_int_equal(open_descriptors(), before);
+    crew_rig_remove(&rig);
+}
+
+static void a_rank_that_cannot_be_started_ends_those_that_run(void **state)
+{
+    struct crew_rig rig = {.dir = "/tmp/test-crew-XXXXXX"};
     struct crew_outcome outcome;
     char path[128];
 
     (void)state;
-    assert_non_null(mkdtemp(dir));
-    assert_int_equal(crew_create(&config, &crew), STATUS_OK);
-    assert_int_equal(crew_run(crew, &outcome), STATUS_ERR_IO);
-    assert_non_null(strstr(status_last()->message, "/nonexistent/program"));
-    assert_non_null(strstr(status_last()->message, "No such file"));
-    crew_destroy(&crew);
-    (void)snprintf(path, sizeof(path), "%s/rank-0.log", dir);
-    (void)unlink(path);
-    assert_int_equal(rmdir(dir), 0);
-    assert_nothing_left();
+    assert_non_null(mkdtemp(rig.dir));
+    /* A directory where the second rank's log should be. */
+    (void)snprintf(path, sizeof(path), "%s/rank-1.log", rig.dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(run_here(rig.dir, "/bin/sleep", (char[]){"600"}, &outcome), STATUS_ERR_IO);
+    assert_non_null(strstr(status_last()->message, "rank-1.log"));
+    crew_rig_remove(&rig);
 }
 
 int main(void)
@@ -474,21 +335,19 @@ int main(void)
         cmocka_unit_test(stdout_of_rank_0_is_passed_on_as_it_is_and_the_rest_gets_a_prefix),
         cmocka_unit_test(one_process_alone_gets_no_prefix),
         cmocka_unit_test(lines_of_several_processes_never_mix),
+        cmocka_unit_test(a_log_is_appended_to_unless_it_shall_begin_anew),
+        cmocka_unit_test(rank_0_may_keep_stdout_and_then_its_log_has_stderr_alone),
+        cmocka_unit_test(a_console_that_nobody_reads_any_more_does_not_end_the_job),
         cmocka_unit_test(the_first_failing_rank_gives_the_exit_code_and_ends_the_others),
         cmocka_unit_test(a_rank_killed_by_a_signal_gives_128_plus_the_signal),
-        cmocka_unit_test(a_rank_that_ignores_term_is_killed_after_the_grace),
+        cmocka_unit_test(a_rank_that_fails_because_it_was_told_to_stop_is_not_the_first),
+        cmocka_unit_test(
+            the_rank_that_spoke_of_an_error_first_is_blamed_though_another_was_gone_before),
         cmocka_unit_test(the_last_20_lines_of_stderr_are_kept_for_the_report),
-        cmocka_unit_test(a_signal_reaches_every_process_and_their_orderly_end_is_no_failure),
-        cmocka_unit_test(a_second_signal_kills_at_once),
-        cmocka_unit_test(a_failure_after_a_signal_is_still_reported),
-        cmocka_unit_test(a_killed_agent_leaves_neither_processes_nor_their_children),
-        cmocka_unit_test(the_kernel_kills_a_process_whose_starter_dies),
-        cmocka_unit_test(a_process_that_ends_leaves_no_children),
+        cmocka_unit_test(a_crew_puts_signals_back_and_closes_what_it_opened),
         cmocka_unit_test(a_program_that_cannot_be_started_is_an_error_that_leaves_nothing),
+        cmocka_unit_test(a_rank_that_cannot_be_started_ends_those_that_run),
     };
 
-    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
-        return EXIT_FAILURE;
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return crew_rig_adopt() ? cmocka_run_group_tests(tests, NULL, NULL) : EXIT_FAILURE;
 }

@@ -151,9 +151,8 @@ static void test_a_frozen_rank_ends_the_job_by_name(void **state)
         assert_int_not_equal(job.code, 0);
         (void)snprintf(name, sizeof(name), "rank %d", rank);
         job_assert_says(&job, name);
-        /* The frozen one does not hear TERM either: the launcher's patience with it comes on top.
-         */
-        assert_true(job.seconds - begin_s < 2.0 + 5.0 + 10.0 + 2.0);
+        /* dead_after_s + 5, and a second for a busy machine. */
+        assert_true(job.seconds - begin_s < 2.0 + 5.0 + 1.0);
         job_assert_nothing_left(&job);
     }
 }
