@@ -259,6 +259,27 @@ fail:
     return status;
 }
 
+enum status file_print(const char *path, file_print_fn print, const void *context)
+{
+    char *text = NULL;
+    size_t count = 0;
+    FILE *memory = open_memstream(&text, &count);
+    enum status status = STATUS_OK;
+
+    if (memory == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "writing %s: no memory for its text", path);
+    }
+    status = print(context, memory);
+    if (fclose(memory) != 0 && status >= 0) {
+        status = status_fail(STATUS_ERR_NO_MEMORY, "writing %s: no memory for its text", path);
+    }
+    if (status >= 0) {
+        status = file_write(path, text, count);
+    }
+    free(text);
+    return status;
+}
+
 /* One directory; fine where it exists. */
 static enum status make_directory(const char *path)
 {

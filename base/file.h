@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/status.h"
 
@@ -58,6 +59,12 @@ void file_writer_discard(struct file_writer *writer);
 
 /* The three above for bytes in memory. */
 enum status file_write(const char *path, const void *bytes, size_t count);
+
+/* Prints what a file shall hold. */
+typedef enum status (*file_print_fn)(const void *context, FILE *out);
+
+/* The same for what `print` writes; where it fails nothing is written. */
+enum status file_print(const char *path, file_print_fn print, const void *context);
 
 /* Makes `path` and the directories above it that are missing; one that exists is fine. */
 enum status file_make_directories(const char *path);

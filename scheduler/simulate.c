@@ -201,3 +201,22 @@ enum status plan_peaks(const struct plan *plan, bool w_holds, double *peak_out)
     }
     return STATUS_OK;
 }
+
+enum status plan_idle_share(const struct plan *lowered, const struct plan_costs *costs,
+                            double *share_out)
+{
+    struct simulation simulation = {.makespan = 0.0};
+    double busy = 0.0;
+    double share = 0.0;
+
+    TRY(plan_simulate(lowered, costs, &simulation));
+    for (int32_t stage = 0; stage < plan_stages(lowered); stage++) {
+        busy += lowered->shape.microbatches * (costs->F[stage] + costs->I[stage] + costs->W[stage]);
+    }
+    if (simulation.makespan > 0.0) {
+        share = 1.0 - busy / (lowered->shape.ranks * simulation.makespan);
+    }
+    simulation_release(&simulation);
+    *share_out = share;
+    return STATUS_OK;
+}

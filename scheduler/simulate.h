@@ -44,6 +44,11 @@ enum status plan_simulate(const struct plan *lowered, const struct plan_costs *c
                           struct simulation *simulation_out);
 void simulation_release(struct simulation *simulation);
 
+/* Share of the ranks' time that the plan leaves idle at these costs: 1 - busy / (p · makespan), the
+ * `bubble_ideal` of a step line. 0 where the costs are. */
+enum status plan_idle_share(const struct plan *lowered, const struct plan_costs *costs,
+                            double *share_out);
+
 /* The same cost F, I, W a rank and micro-batch on every rank, a chunk 1/v of it, as `weir plan
  * --costs` takes them. The caller owns the three arrays of *costs_out (plan_costs_release). */
 enum status plan_costs_uniform(const struct plan *plan, double F, double I, double W,

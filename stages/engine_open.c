@@ -8,9 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "scheduler/generate.h"
-#include "scheduler/lower.h"
-#include "scheduler/validate.h"
+#include "scheduler/prove.h"
 #include "stages/checkpoint/weights.h"
 #include "stages/engine.h"
 #include "stages/engine_start.h"
@@ -19,31 +17,14 @@
 /* Spans of one step besides those of the line: waits, transfers, the parts of STEP. */
 #define SPANS_MARGIN 1024
 
-static enum status make_plan(const struct plan_shape *shape, struct plan **plan_out)
-{
-    struct plan *compute = NULL;
-    struct plan *lowered = NULL;
-    enum status status = STATUS_OK;
-
-    TRY_OR(end, status, plan_generate(shape, &compute));
-    TRY_OR(end, status, plan_lower(compute, &lowered));
-    TRY_OR(end, status, plan_validate(lowered));
-    *plan_out = lowered;
-    lowered = NULL;
-end:
-    plan_destroy(&compute);
-    plan_destroy(&lowered);
-    return status;
-}
-
 static enum status make_plans(struct engine *engine)
 {
     struct plan_shape shape;
 
     config_plan_shape(engine->config, &shape);
-    TRY(make_plan(&shape, &engine->plan));
+    TRY(plan_prove(&shape, &engine->plan));
     shape.schedule = SCHEDULE_FORWARD_ONLY;
-    return make_plan(&shape, &engine->evaluation);
+    return plan_prove(&shape, &engine->evaluation);
 }
 
 static int choose_threads(const struct engine_options *options)

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -122,29 +121,19 @@ static enum status take_lock(const struct config *config, struct run_directory *
     return STATUS_OK;
 }
 
+static enum status print_config(const void *context, FILE *out)
+{
+    const struct config *config = context;
+
+    return config_write_yaml(config, out);
+}
+
 static enum status write_config(const struct config *config)
 {
     char path[FILE_PATH_BYTES];
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    enum status status = STATUS_OK;
 
-    if (memory == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "writing config.yaml");
-    }
-    status = config_write_yaml(config, memory);
-    if (fclose(memory) != 0 && status >= 0) {
-        status = status_fail(STATUS_ERR_NO_MEMORY, "writing config.yaml");
-    }
-    if (status >= 0) {
-        status = run_directory_path(config, "config.yaml", path, sizeof(path));
-    }
-    if (status >= 0) {
-        status = file_write(path, text, bytes);
-    }
-    free(text);
-    return status;
+    TRY(run_directory_path(config, "config.yaml", path, sizeof(path)));
+    return file_print(path, print_config, config);
 }
 
 enum status run_directory_open(const struct config *config, struct run_directory *run)

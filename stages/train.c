@@ -1,7 +1,6 @@
 #include "stages/train.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -59,29 +58,19 @@ static enum status open_trace(struct train *train)
     return trace_writer_open(&config, &train->trace);
 }
 
+static enum status print_plan(const void *context, FILE *out)
+{
+    const struct plan *plan = context;
+
+    return plan_text_print(plan, PLAN_TEXT_CSV, out);
+}
+
 static enum status write_plan(const struct train *train)
 {
     char path[PATH_BYTES];
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    enum status status = STATUS_OK;
 
-    if (memory == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "writing plan.csv");
-    }
-    status = plan_text_print(train->engine->plan, PLAN_TEXT_CSV, memory);
-    if (fclose(memory) != 0 && status >= 0) {
-        status = status_fail(STATUS_ERR_NO_MEMORY, "writing plan.csv");
-    }
-    if (status >= 0) {
-        status = run_directory_path(train->config, "plan.csv", path, sizeof(path));
-    }
-    if (status >= 0) {
-        status = file_write(path, text, bytes);
-    }
-    free(text);
-    return status;
+    TRY(run_directory_path(train->config, "plan.csv", path, sizeof(path)));
+    return file_print(path, print_plan, train->engine->plan);
 }
 
 /* Rank 0 makes the run directory, before anybody else needs it; nothing is made of a run that
@@ -140,28 +129,14 @@ static enum status begin(struct train *train)
     return open_trace(train);
 }
 
-/* The bubble that the plan would have at this step's mean costs: 1 - busy / (ranks · makespan). */
-static enum status ideal_bubble(struct train *train, double *bubble_out)
+/* What the plan itself leaves idle at this step's mean costs. */
+static enum status ideal_bubble(const struct train *train, double *bubble_out)
 {
     const struct update_outcome *outcome = &train->engine->update.outcome;
-    const struct plan *plan = train->engine->plan;
     struct plan_costs costs = {.F = outcome->F, .I = outcome->I, .W = outcome->W};
-    struct simulation simulation;
-    double busy = 0.0;
 
     *bubble_out = 0.0;
-    if (outcome->empty) {
-        return STATUS_OK;
-    }
-    for (int32_t stage = 0; stage < plan_stages(plan); stage++) {
-        busy += plan->shape.microbatches * (costs.F[stage] + costs.I[stage] + costs.W[stage]);
-    }
-    TRY(plan_simulate(plan, &costs, &simulation));
-    if (simulation.makespan > 0.0) {
-        *bubble_out = 1.0 - busy / (plan->shape.ranks * simulation.makespan);
-    }
-    simulation_release(&simulation);
-    return STATUS_OK;
+    return outcome->empty ? STATUS_OK : plan_idle_share(train->engine->plan, &costs, bubble_out);
 }
 
 static enum status keep_trace(struct train *train, int64_t step)

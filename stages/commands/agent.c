@@ -9,9 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "collectives/job_directory.h"
-#include "scheduler/generate.h"
-#include "scheduler/lower.h"
-#include "scheduler/validate.h"
+#include "scheduler/prove.h"
 #include "stages/agent/crew.h"
 #include "stages/agent/options.h"
 #include "stages/commands/command.h"
@@ -46,19 +44,12 @@ static enum status name_job(char *job, size_t job_bytes)
 static enum status prove_plan(const struct config *config)
 {
     struct plan_shape shape;
-    struct plan *compute = NULL;
     struct plan *lowered = NULL;
-    enum status status = STATUS_OK;
 
     config_plan_shape(config, &shape);
-    TRY_OR(done, status, plan_generate(&shape, &compute));
-    TRY_OR(done, status, plan_lower(compute, &lowered));
-    TRY_OR(done, status, plan_validate(lowered));
-
-done:
+    TRY(plan_prove(&shape, &lowered));
     plan_destroy(&lowered);
-    plan_destroy(&compute);
-    return status;
+    return STATUS_OK;
 }
 
 static enum status count_processes(const struct config *config, const struct agent_options *options,

@@ -268,6 +268,29 @@ static void a_file_in_the_way_of_a_directory_is_refused(void **state)
     assert_int_equal(empty, STATUS_ERR_REFUSED);
 }
 
+static enum status print_number(const void *context, FILE *out)
+{
+    const int *number = context;
+
+    (void)fprintf(out, "number %d", *number);
+    return *number < 0 ? status_note(STATUS_ERR_INVALID, "below 0") : STATUS_OK;
+}
+
+static void what_is_printed_is_written_whole_or_not_at_all(void **state)
+{
+    const int good = 7;
+    const int bad = -1;
+    char *text = NULL;
+    size_t count = 0;
+
+    (void)state;
+    assert_int_equal(file_print(path_of("printed"), print_number, &good), STATUS_OK);
+    assert_int_equal(file_print(path_of("printed"), print_number, &bad), STATUS_ERR_INVALID);
+    assert_int_equal(file_read(path_of("printed"), 64, &text, &count), STATUS_OK);
+    assert_string_equal(text, "number 7");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +303,7 @@ int main(void)
         cmocka_unit_test_setup(until_commit_the_old_file_stands, clean),
         cmocka_unit_test_setup(a_discarded_writer_leaves_the_old_file_alone, clean),
         cmocka_unit_test_setup(a_commit_that_fails_leaves_nothing, clean),
+        cmocka_unit_test_setup(what_is_printed_is_written_whole_or_not_at_all, clean),
         cmocka_unit_test_setup(writing_into_a_missing_directory_names_it, clean),
         cmocka_unit_test_setup(directories_are_made_with_their_parents_once, clean),
         cmocka_unit_test_setup(a_file_in_the_way_of_a_directory_is_refused, clean),

@@ -120,25 +120,14 @@ static enum status write_config(const char *path, const char *text, const struct
     return fclose(file) == 0 ? STATUS_OK : status_fail(STATUS_ERR_IO, "cannot write %s", path);
 }
 
-/* The plan at this step's mean costs: 1 - busy / (ranks · makespan). */
+/* What the plan itself leaves idle at this step's mean costs. */
 static double ideal_bubble(const struct engine *engine)
 {
     const struct update_outcome *outcome = &engine->update.outcome;
     struct plan_costs costs = {.F = outcome->F, .I = outcome->I, .W = outcome->W};
-    struct simulation simulation;
-    double busy = 0.0;
-    double bubble = 0.0;
+    double bubble = NAN;
 
-    for (int32_t stage = 0; stage < plan_stages(engine->plan); stage++) {
-        busy +=
-            engine->plan->shape.microbatches * (costs.F[stage] + costs.I[stage] + costs.W[stage]);
-    }
-    if (plan_simulate(engine->plan, &costs, &simulation) < 0) {
-        return NAN;
-    }
-    bubble = 1.0 - busy / (engine->plan->shape.ranks * simulation.makespan);
-    simulation_release(&simulation);
-    return bubble;
+    return plan_idle_share(engine->plan, &costs, &bubble) < 0 ? NAN : bubble;
 }
 
 static enum status run_steps(struct engine *engine, struct result *result)

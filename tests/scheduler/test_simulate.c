@@ -10,6 +10,7 @@
 
 #include "plan_fixture.h"
 #include "scheduler/plan_report.h"
+#include "scheduler/prove.h"
 #include "scheduler/simulate.h"
 
 /* All times are sums of a few thousand small numbers; the oracle prints six decimals. */
@@ -266,6 +267,34 @@ static void a_chunk_costs_its_share_of_a_rank(void **state)
     plan_destroy(&plan);
 }
 
+/* 1F1B with early send, p 2, m 1, by hand: F0 F1 I1 W1 beside I0 W0: makespan F+F+I+max(W, I+W) = 5
+ * units of which each rank works 3; p 2, m 4: 14 units, 12 worked. */
+static void the_idle_share_is_what_the_ranks_do_not_work(void **state)
+{
+    static const int32_t microbatches[] = {1, 4};
+    static const double shares[] = {1.0 - 3.0 / 5.0, 1.0 - 12.0 / 14.0};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const struct plan_shape shape = {.schedule = SCHEDULE_1F1B,
+                                         .ranks = 2,
+                                         .microbatches = microbatches[i],
+                                         .virtual_stages = 1,
+                                         .lane_depth = 2,
+                                         .early_send = true};
+        struct plan_costs costs;
+        struct plan *plan = NULL;
+        double share = 0.0;
+
+        assert_int_equal(plan_prove(&shape, &plan), STATUS_OK);
+        assert_int_equal(plan_costs_uniform(plan, 1.0, 1.0, 1.0, 0.0, &costs), STATUS_OK);
+        assert_int_equal(plan_idle_share(plan, &costs, &share), STATUS_OK);
+        expect_close(share, shares[i]);
+        plan_costs_release(&costs);
+        plan_destroy(&plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +304,7 @@ int main(void)
         cmocka_unit_test(a_slow_receiver_holds_its_sender_back_unless_unbounded),
         cmocka_unit_test(a_plan_that_deadlocks_is_refused),
         cmocka_unit_test(a_chunk_costs_its_share_of_a_rank),
+        cmocka_unit_test(the_idle_share_is_what_the_ranks_do_not_work),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
