@@ -280,6 +280,149 @@ enum status file_print(const char *path, file_print_fn print, const void *contex
     return status;
 }
 
+static enum status shared_name(const char *path, char *temporary, size_t temporary_bytes)
+{
+    int used = snprintf(temporary, temporary_bytes, "%s.tmp", path);
+
+    if (used < 0 || (size_t)used >= temporary_bytes) {
+        return fail_system("writing", path, ENAMETOOLONG);
+    }
+    return STATUS_OK;
+}
+
+/* Gives `fd` its size, and the disk's blocks where the file system can promise them: a full disk
+ * shows here and not in the middle. */
+static int give_room(int fd, size_t bytes)
+{
+    if (ftruncate(fd, (off_t)bytes) != 0) {
+        return errno;
+    }
+    if (bytes > 0 && fallocate(fd, 0, 0, (off_t)bytes) != 0 && errno == ENOSPC) {
+        return errno;
+    }
+    return 0;
+}
+
+enum status file_shared_create(const char *path, size_t bytes)
+{
+    char temporary[FILE_PATH_BYTES];
+    int error = 0;
+    int fd = -1;
+
+    TRY(shared_name(path, temporary, sizeof(temporary)));
+    /* Not cut short but replaced: whoever still has an old one open writes into nothing. */
+    (void)unlink(temporary);
+    fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return fail_system("writing", temporary, errno);
+    }
+    error = give_room(fd, bytes);
+    if (close(fd) != 0 && error == 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        (void)unlink(temporary);
+        return fail_system("writing", temporary, error);
+    }
+    return STATUS_OK;
+}
+
+enum status file_shared_open(const char *path, size_t bytes, struct file_shared *file_out)
+{
+    struct stat info;
+
+    memset(file_out, 0, sizeof(*file_out));
+    TRY(shared_name(path, file_out->temporary, sizeof(file_out->temporary)));
+    file_out->fd = open(file_out->temporary, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (file_out->fd < 0) {
+        return fail_system("writing", file_out->temporary, errno);
+    }
+    if (fstat(file_out->fd, &info) != 0 || !S_ISREG(info.st_mode) ||
+        (size_t)info.st_size != bytes) {
+        (void)close(file_out->fd);
+        return status_fail(STATUS_ERR_IO,
+                           "writing %s: expected a file of %zu bytes that was made for it",
+                           file_out->temporary, bytes);
+    }
+    file_out->open = true;
+    return STATUS_OK;
+}
+
+enum status file_shared_put(const struct file_shared *file, size_t at, const void *bytes,
+                            size_t count)
+{
+    size_t done = 0;
+
+    while (done < count) {
+        ssize_t put =
+            pwrite(file->fd, (const char *)bytes + done, count - done, (off_t)(at + done));
+
+        if (put < 0 && errno == EINTR) {
+            continue;
+        }
+        if (put < 0) {
+            return fail_system("writing", file->temporary, errno);
+        }
+        done += (size_t)put;
+    }
+    return STATUS_OK;
+}
+
+enum status file_shared_get(const struct file_shared *file, size_t at, void *bytes, size_t count)
+{
+    size_t done = 0;
+
+    while (done < count) {
+        ssize_t got = pread(file->fd, (char *)bytes + done, count - done, (off_t)(at + done));
+
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return fail_system("reading", file->temporary, got < 0 ? errno : EIO);
+        }
+        done += (size_t)got;
+    }
+    return STATUS_OK;
+}
+
+enum status file_shared_close(struct file_shared *file)
+{
+    int error = 0;
+
+    if (!file->open) {
+        return STATUS_OK;
+    }
+    error = fsync(file->fd) != 0 ? errno : 0;
+    if (close(file->fd) != 0 && error == 0) {
+        error = errno;
+    }
+    file->open = false;
+    return error != 0 ? fail_system("writing", file->temporary, error) : STATUS_OK;
+}
+
+enum status file_shared_publish(const char *path)
+{
+    struct file_writer writer = {.open = true};
+
+    TRY(shared_name(path, writer.temporary, sizeof(writer.temporary)));
+    (void)snprintf(writer.path, sizeof(writer.path), "%s", path);
+    writer.fd = open(writer.temporary, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (writer.fd < 0) {
+        return fail_system("writing", writer.temporary, errno);
+    }
+    return file_writer_commit(&writer);
+}
+
+void file_shared_remove(const char *path)
+{
+    char temporary[FILE_PATH_BYTES];
+
+    if (shared_name(path, temporary, sizeof(temporary)) == STATUS_OK) {
+        (void)unlink(temporary);
+    }
+}
+
 /* One directory; fine where it exists. */
 static enum status make_directory(const char *path)
 {

@@ -1,5 +1,6 @@
 /*
- * file -- whole files: read, map, and write so that a name never stands for half a file.
+ * file -- whole files: read, map, and write, alone or together, so that a name never stands for half
+ * a file.
  *
  * Only regular files are read: a pipe or a device could block for ever or never end. A failure
  * names the path and the system's cause; what the user can mend (no such file, no right to read
@@ -65,6 +66,38 @@ typedef enum status (*file_print_fn)(const void *context, FILE *out);
 
 /* The same for what `print` writes; where it fails nothing is written. */
 enum status file_print(const char *path, file_print_fn print, const void *context);
+
+/*
+ * A file that several processes fill together, each at its own places: one creates it, all open,
+ * put and close it, and when all are done the one publishes it. Until then it has the name
+ * `path`.tmp, the same for all of them; that they take turns is the callers' affair. Zero is
+ * closed.
+ */
+struct file_shared {
+    bool open;
+    int fd;
+    char temporary[FILE_PATH_BYTES];
+};
+
+/* Makes it with room for `bytes`, all zero; what a killed process left there is replaced. */
+enum status file_shared_create(const char *path, size_t bytes);
+
+/* Fails where it does not hold `bytes`. */
+enum status file_shared_open(const char *path, size_t bytes, struct file_shared *file_out);
+
+enum status file_shared_put(const struct file_shared *file, size_t at, const void *bytes,
+                            size_t count);
+
+enum status file_shared_get(const struct file_shared *file, size_t at, void *bytes, size_t count);
+
+/* Syncs what this process has put. Closes the file either way. */
+enum status file_shared_close(struct file_shared *file);
+
+/* Syncs it, renames it into place and syncs the directory. Where that fails, nothing is left. */
+enum status file_shared_publish(const char *path);
+
+/* Gives it up, for all: removes what was not published. Fine where there is nothing. */
+void file_shared_remove(const char *path);
 
 /* Makes `path` and the directories above it that are missing; one that exists is fine. */
 enum status file_make_directories(const char *path);

@@ -51,6 +51,15 @@ enum status comm_lane_open(struct comm *comm, const struct lane_config *config,
     return comm->ops->lane_open(comm, config, lane_out);
 }
 
+enum status comm_share(struct comm *comm, size_t bytes)
+{
+    ENSURE(!comm->connected, "a shared block is declared before comm_connect()");
+    ENSURE(!comm->shares, "comm_share() is called once");
+    comm->shares = true;
+    comm->shared_bytes = bytes;
+    return STATUS_OK;
+}
+
 enum status comm_connect(struct comm *comm, const struct cancel *cancel, int64_t deadline_ns)
 {
     ENSURE(!comm->connected, "comm_connect() is called once");
@@ -120,6 +129,23 @@ void comm_credit(struct lane *lane, int32_t landing)
 {
     ensure_receives(lane, landing);
     lane->comm->ops->credit(lane, landing);
+}
+
+void *comm_shared(const struct comm *comm)
+{
+    ENSURE(comm->connected, "a shared block exists after comm_connect()");
+    return comm->shared_bytes > 0 ? comm->ops->shared(comm) : NULL;
+}
+
+enum status comm_read(struct comm *comm, int32_t peer, size_t offset, void *data, size_t bytes)
+{
+    ENSURE(comm->connected, "shared blocks are read after comm_connect()");
+    return comm->ops->read(comm, peer, offset, data, bytes);
+}
+
+struct comm_traffic comm_lane_traffic(const struct lane *lane)
+{
+    return lane->traffic;
 }
 
 size_t comm_reserved_bytes(const struct comm *comm)

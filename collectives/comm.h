@@ -1,5 +1,6 @@
 /*
- * comm -- the data plane: what carries activations and gradients between ranks.
+ * comm -- the data plane: what carries activations and gradients between ranks, and sums what
+ * several ranks have.
  *
  * A lane is an ordered channel for one pair of ranks and one direction (F or B). Its receiver
  * owns the landing buffers, numbered 0 … landings-1; a message goes straight from the sender's
@@ -8,11 +9,17 @@
  * it holds is checked at arrival, so a message in the wrong place is an error and not a wrong
  * number. One send a lane may be pending, because a lane has one out buffer.
  *
- * Life: comm_open, comm_lane_open for every lane (both ends name the same sizes), comm_connect
- * (now memory is reserved and exchanged), sends and receives, comm_close. After comm_connect
- * nothing here allocates or makes a syscall but the futex of a wait.
+ * A group is a set of ranks that combine numbers. These lie in the shared block of each member, at
+ * the same offset, and are worked on in place: a member reads and writes the blocks of the others
+ * directly, so nothing is copied besides. Calls on a group are numbered by their order: all members
+ * make the same calls on it, with the same offset and size, which is checked in each call.
  *
- * Threads: one owner thread; comm_abort() from any thread. Two implementations are meant (shm,
+ * Life: comm_open, comm_share, comm_lane_open for every lane (both ends name the same sizes),
+ * comm_group_open for every group, comm_connect (now memory is reserved and exchanged), sends,
+ * receives and collectives, comm_close. After comm_connect nothing here allocates or makes a
+ * syscall but the futex of a wait.
+ *
+ * Threads: one owner thread; comm_abort() and comm_read() from any thread. Two implementations are meant (shm,
  * nccl); comm_ops is filled by each, and callers use the functions below it.
  */
 #ifndef COLLECTIVES_COMM_H
@@ -31,6 +38,7 @@ extern "C" {
 
 struct comm;
 struct lane;
+struct group;
 
 struct comm_config {
     const char *job_directory; /* borrows until comm_connect() returns; 0700, exists */
@@ -47,6 +55,31 @@ struct lane_config {
     size_t landing_bytes; /* of each */
 };
 
+#define COMM_GROUP_MEMBERS 64 /* of a group, at most */
+
+struct group_config {
+    const int32_t *ranks; /* borrows during the call; ascending, this rank among them */
+    int32_t count;        /* 2 … COMM_GROUP_MEMBERS */
+};
+
+enum comm_op {
+    COMM_SUM, /* in ascending order of ranks: ((a0 + a1) + a2) + … */
+    COMM_MAX  /* a NaN anywhere gives NaN; of two zeros that of the lower rank stays */
+};
+
+enum comm_collective {
+    COMM_ALL_REDUCE,
+    COMM_REDUCE_SCATTER,
+    COMM_ALL_GATHER,
+    COMM_COLLECTIVES
+};
+
+/* What has travelled so far. */
+struct comm_traffic {
+    uint64_t calls; /* messages of a lane, collectives of one kind of a group */
+    uint64_t bytes;
+};
+
 /* Shared memory between the processes of one host: a memfd a rank, passed over unix sockets in
  * the job directory, reserved with fallocate before the start. No name exists in any file system
  * after comm_connect(), so nothing is left behind by any death. */
@@ -57,8 +90,18 @@ enum status comm_shm_open(const struct comm_config *config, struct comm **comm_o
 enum status comm_lane_open(struct comm *comm, const struct lane_config *config,
                            struct lane **lane_out);
 
-/* Reserves this rank's landing buffers, exchanges them with all peers and checks that both ends of
- * every lane agree (direction, landings, bytes), naming both where they do not. Memory that
+/* Declares, before comm_connect() and at most once, that this rank shares a block of `bytes` with
+ * every rank that it has a lane or a group with. 0: none. */
+enum status comm_share(struct comm *comm, size_t bytes);
+
+/* Declares a group before comm_connect(). Members open the groups that they have in common in the
+ * same order; two ranks can have 8. The comm owns it; *group_out is valid until comm_close(). */
+enum status comm_group_open(struct comm *comm, const struct group_config *config,
+                            struct group **group_out);
+
+/* Reserves this rank's landing buffers and shared block, exchanges them with all peers and checks
+ * that both ends of every lane agree (direction, landings, bytes), and all members on every group
+ * (members, order), naming both where they do not. Memory that
  * cannot be reserved is STATUS_ERR_NO_MEMORY with the bytes wanted and what the host has. Blocks
  * until all peers are there, the deadline passes (naming the peers that are missing) or the job
  * is cancelled. */
@@ -98,7 +141,46 @@ enum status comm_wait_sent(struct lane *lane, const struct cancel *cancel, int64
  * sender. */
 void comm_credit(struct lane *lane, int32_t landing);
 
-/* Bytes that this rank has reserved for landing buffers, known after comm_connect(). */
+/* After comm_connect(): the block that this rank shares, zeroed, aligned to a page, at the same
+ * address all along; NULL where it has none. Whole pages are the rank's own. */
+void *comm_shared(const struct comm *comm);
+
+/* Copies `bytes` at `offset` of a peer's shared block to `data`. Any thread, after connect; the
+ * caller knows that they are there. A peer without such bytes is STATUS_ERR_INVALID with both. */
+enum status comm_read(struct comm *comm, int32_t peer, size_t offset, void *data, size_t bytes);
+
+/* Pure: the part of `elems` floats that member `index` of `count` owns: equal parts of a multiple of
+ * 16 floats, the last ones shorter or empty. */
+void comm_slice(size_t elems, int32_t count, int32_t index, size_t *first_out, size_t *elems_out);
+
+/* The collectives. `data` lies in this rank's shared block, at the same offset at every member, best
+ * at a multiple of 128 bytes; where the members differ in call, offset or size, all of them get
+ * STATUS_ERR_FORMAT with both. Each blocks until all members have called and ended, retries
+ * pending sends of all lanes meanwhile, and waits as comm_wait_arrival() does; the message of a
+ * deadline names the group and who has not come. A group on which a call has failed is broken, and
+ * every later call on it fails with the same status. */
+
+/* Afterwards every member has the same bits: the sum or the maximum, element by element. */
+enum status comm_all_reduce(struct group *group, float *data, size_t elems, enum comm_op op,
+                            const struct cancel *cancel, int64_t deadline_ns);
+
+/* Afterwards the comm_slice() of this member holds the sum, with the bits of comm_all_reduce(); the
+ * rest of its data is as it was. */
+enum status comm_reduce_scatter(struct group *group, float *data, size_t elems,
+                                const struct cancel *cancel, int64_t deadline_ns);
+
+/* Each member has filled its comm_slice(); afterwards all have all. Bytes move unchanged, so that
+ * anything of whole four bytes may stand in `data`. */
+enum status comm_all_gather(struct group *group, float *data, size_t elems,
+                            const struct cancel *cancel, int64_t deadline_ns);
+
+/* For accounting. A sender counts a message when it is copied, its receiver when it gives the credit
+ * back; a collective counts once a call, with elems * 4 bytes, when it has ended well. */
+struct comm_traffic comm_lane_traffic(const struct lane *lane);
+struct comm_traffic comm_group_traffic(const struct group *group, enum comm_collective collective);
+
+/* Bytes that this rank has reserved for landing buffers, known after comm_connect(). The shared
+ * block is not among them. */
 size_t comm_reserved_bytes(const struct comm *comm);
 
 /* Frees every wait of this rank and of its peers with STATUS_ERR_CANCELLED; the peers are told

@@ -1,10 +1,10 @@
 /*
  * comm_ops -- what an implementation of the data plane fills in. Private to collectives/.
  *
- * comm.c holds the functions of comm.h: each checks what the caller promised (its own bugs) and
- * calls the slot of the same name. An implementation puts `struct comm` and `struct lane` first in
- * structs of its own. What a slot must keep is what comm.h says of the function; below stands
- * what comm.c has made sure of before, and what is the slot's own business.
+ * comm.c and comm_group.c hold the functions of comm.h: each checks what the caller promised (its own bugs) and
+ * calls the slot of the same name. An implementation puts `struct comm`, `struct lane` and
+ * `struct group` first in structs of its own. What a slot must keep is what comm.h says of the
+ * function; below stands what has been made sure of before, and what is the slot's own business.
  */
 #ifndef COLLECTIVES_COMM_OPS_H
 #define COLLECTIVES_COMM_OPS_H
@@ -16,6 +16,7 @@
 #include "base/cancel.h"
 #include "base/status.h"
 #include "collectives/comm.h"
+#include "collectives/rank_list.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,7 +32,13 @@ struct comm_ops {
      */
     bool (*lane_exists)(const struct comm *comm, const struct lane_config *config);
 
-    /* Once. After a failure only abort and close follow. */
+    /* Before connect; ranks are ascending, in range, and this rank is among them. The slot fills
+     * all of `struct group`, with a copy of the ranks. */
+    enum status (*group_open)(struct comm *comm, const struct group_config *config,
+                              struct group **group_out);
+
+    /* Once. comm->shared_bytes says how large a block is to be. After a failure only abort and
+     * close follow. */
     enum status (*connect)(struct comm *comm, const struct cancel *cancel, int64_t deadline_ns);
 
     /* Receiver, connected, `landing` in range; never NULL. */
@@ -65,13 +72,28 @@ struct comm_ops {
     /* Receiver, connected, `landing` in range. That it is full is the slot's to check. */
     void (*credit)(struct lane *lane, int32_t landing);
 
+    /* Connected, and shared_bytes is not 0; never NULL. */
+    void *(*shared)(const struct comm *comm);
+
+    /* Connected. Whether the peer has such bytes is the slot's to check. Any thread. */
+    enum status (*read)(struct comm *comm, int32_t peer, size_t offset, void *data, size_t bytes);
+
+    /* Connected, the group is whole, and the data lies in this rank's block. Whether the members
+     * agree is the slot's to check. The same duties as wait_arrival. */
+    enum status (*all_reduce)(struct group *group, float *data, size_t elems, enum comm_op op,
+                              const struct cancel *cancel, int64_t deadline_ns);
+    enum status (*reduce_scatter)(struct group *group, float *data, size_t elems,
+                                  const struct cancel *cancel, int64_t deadline_ns);
+    enum status (*all_gather)(struct group *group, float *data, size_t elems,
+                              const struct cancel *cancel, int64_t deadline_ns);
+
     /* 0 before connect. */
     size_t (*reserved_bytes)(const struct comm *comm);
 
     /* Any thread, at any time between open and close, more than once. */
     void (*abort)(struct comm *comm);
 
-    /* Frees the comm and all its lanes, in whatever state it is. */
+    /* Frees the comm and all its lanes and groups, in whatever state it is. */
     void (*close)(struct comm *comm);
 };
 
@@ -79,12 +101,25 @@ struct comm {
     const struct comm_ops *ops; /* static */
     int32_t rank;               /* set at open */
     int32_t world;              /* set at open */
-    bool connected;             /* private to comm.c */
+    size_t shared_bytes;        /* set before connect; 0 where this rank shares no block */
+    bool shares;                /* comm_share() has been called; private to comm.c */
+    bool connected;             /* set by comm.c */
 };
 
 struct lane {
-    struct comm *comm;         /* its owner */
-    struct lane_config config; /* read-only */
+    struct comm *comm;           /* its owner */
+    struct lane_config config;   /* read-only */
+    struct comm_traffic traffic; /* kept by the implementation */
+};
+
+struct group {
+    struct comm *comm;    /* its owner */
+    const int32_t *ranks; /* ascending; the implementation's */
+    int32_t count;
+    int32_t index;                                 /* of this rank among them */
+    struct comm_traffic traffic[COMM_COLLECTIVES]; /* kept by comm_group.c */
+    uint64_t calls;                                /* of all kinds; kept by comm_group.c */
+    enum status broken; /* how a call has failed; private to comm_group.c */
 };
 
 /* "F from rank 0 to rank 1"; fits COMM_LANE_NAME_BYTES, returns `text`. */

@@ -5,15 +5,9 @@
 #include "base/clock.h"
 #include "collectives/comm_shm.h"
 
-/* How long a wait spins before it sleeps: about what being woken costs on an idle core of a virtual
- * machine, so that a wait takes at most twice as long as it must. */
-#define SPIN_NS (50 * CLOCK_MS / 1000)
-
-/* Looks between two looks at the clock. */
-#define SPIN_LOOKS 32
-
-/* What a wait is for: a message, or the end of a lane's pending send. */
-struct wait_goal {
+/* Waits for a message, or for the end of a lane's pending send. */
+struct lane_goal {
+    struct comm_shm_goal base; /* first */
     const struct comm_shm_lane *lane;
     bool arrival;
     int32_t landing;
@@ -30,17 +24,17 @@ static const struct comm_shm_lane *const_lane_of(const struct lane *base)
     return (const struct comm_shm_lane *)(const void *)base;
 }
 
-/* Whether this process or a peer has aborted. */
-static bool is_aborted(const struct comm_shm *comm)
-{
-    return __atomic_load_n(&comm->page->aborted, __ATOMIC_ACQUIRE) != 0;
-}
-
 void *comm_shm_landing(const struct lane *base, int32_t landing)
 {
     const struct comm_shm_lane *lane = const_lane_of(base);
 
     return lane->buffers + (size_t)landing * lane->stride;
+}
+
+static void count_message(struct comm_shm_lane *lane, uint64_t bytes)
+{
+    lane->base.traffic.calls++;
+    lane->base.traffic.bytes += bytes;
 }
 
 /* Copies the lane's pending send where its landing buffer is free. */
@@ -56,11 +50,13 @@ static void try_copy(struct comm_shm *comm, struct comm_shm_lane *lane)
         memcpy(lane->buffers + (size_t)lane->landing * lane->stride, lane->data, lane->bytes);
     }
     mark->tag = lane->tag;
+    mark->bytes = lane->bytes;
     __atomic_store_n(&mark->state, LANDING_FULL, __ATOMIC_RELEASE);
     doorbell_ring(&lane->peer->doorbell);
     lane->copy_end_ns = clock_now_ns();
     lane->pending = false;
     lane->data = NULL;
+    count_message(lane, lane->bytes);
     comm->pending_count--;
 }
 
@@ -148,45 +144,25 @@ void comm_shm_credit(struct lane *base, int32_t landing)
     ENSURE(__atomic_load_n(&mark->state, __ATOMIC_RELAXED) == LANDING_FULL,
            "a credit for landing buffer %d from rank %d, which holds no message", landing,
            base->config.peer);
+    count_message(lane, mark->bytes);
     __atomic_store_n(&mark->state, LANDING_FREE, __ATOMIC_RELEASE);
     doorbell_ring(&lane->peer->doorbell);
 }
 
-static enum status look(struct comm_shm *comm, const struct wait_goal *goal)
+static enum status look(const struct comm_shm_goal *base)
 {
-    (void)comm_shm_progress(&comm->base);
+    const struct lane_goal *goal = (const struct lane_goal *)(const void *)base;
+
     if (goal->arrival) {
         return comm_shm_arrived(&goal->lane->base, goal->landing, goal->tag);
     }
     return goal->lane->pending ? STATUS_IN_PROGRESS : STATUS_OK;
 }
 
-static void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
-
-static enum status spin(struct comm_shm *comm, const struct wait_goal *goal)
-{
-    int64_t end_ns = clock_now_ns() + SPIN_NS;
-    enum status status = STATUS_IN_PROGRESS;
-
-    while (status == STATUS_IN_PROGRESS && clock_now_ns() < end_ns) {
-        for (int i = 0; i < SPIN_LOOKS && status == STATUS_IN_PROGRESS; i++) {
-            pause_briefly();
-            status = look(comm, goal);
-        }
-    }
-    return status;
-}
-
 /* Says what a wait was for that ended without it. */
-static enum status fail_wait(const struct wait_goal *goal, enum status status)
+static enum status fail_wait(const struct comm_shm_goal *base, enum status status)
 {
+    const struct lane_goal *goal = (const struct lane_goal *)(const void *)base;
     const struct comm_shm_lane *lane = goal->lane;
     int32_t landing = goal->arrival ? goal->landing : lane->landing;
     uint64_t tag = goal->arrival ? goal->tag : lane->tag;
@@ -207,64 +183,22 @@ static enum status fail_wait(const struct wait_goal *goal, enum status status)
                        lane->base.comm->rank, name, what, tag, landing);
 }
 
-/* Sleeps once, unless the goal is reached or the wait is over. */
-static enum status look_or_sleep(struct comm_shm *comm, const struct wait_goal *goal,
-                                 const struct cancel *cancel, int64_t deadline_ns)
-{
-    struct doorbell *bell = &comm->page->doorbell;
-    uint32_t seen = doorbell_arm(bell);
-    enum status status = look(comm, goal);
-
-    if (status == STATUS_IN_PROGRESS) {
-        enum status going = cancel_check(cancel, deadline_ns);
-
-        if (is_aborted(comm)) {
-            going = STATUS_ERR_CANCELLED;
-        }
-        if (going < 0) {
-            status = fail_wait(goal, going);
-        } else {
-            int64_t most_ns = CANCEL_POLL_NS;
-
-            if (deadline_ns != CLOCK_NEVER) {
-                int64_t left_ns = deadline_ns - clock_now_ns() + 1;
-
-                most_ns = left_ns < most_ns ? left_ns : most_ns;
-            }
-            doorbell_sleep(bell, seen, most_ns);
-        }
-    }
-    doorbell_disarm(bell);
-    return status;
-}
-
-static enum status wait_for(const struct wait_goal *goal, const struct cancel *cancel,
-                            int64_t deadline_ns)
-{
-    struct comm_shm *comm = comm_shm_of(goal->lane->base.comm);
-    enum status status = look(comm, goal);
-
-    if (status == STATUS_IN_PROGRESS && !comm->crowded) {
-        status = spin(comm, goal);
-    }
-    while (status == STATUS_IN_PROGRESS) {
-        status = look_or_sleep(comm, goal, cancel, deadline_ns);
-    }
-    return status;
-}
-
 enum status comm_shm_wait_arrival(struct lane *base, int32_t landing, uint64_t tag,
                                   const struct cancel *cancel, int64_t deadline_ns)
 {
-    const struct wait_goal goal = {
-        .lane = lane_of(base), .arrival = true, .landing = landing, .tag = tag};
+    const struct lane_goal goal = {.base = {.look = look, .fail = fail_wait},
+                                   .lane = lane_of(base),
+                                   .arrival = true,
+                                   .landing = landing,
+                                   .tag = tag};
 
-    return wait_for(&goal, cancel, deadline_ns);
+    return comm_shm_wait(comm_shm_of(base->comm), &goal.base, cancel, deadline_ns);
 }
 
 enum status comm_shm_wait_sent(struct lane *base, const struct cancel *cancel, int64_t deadline_ns)
 {
-    const struct wait_goal goal = {.lane = lane_of(base)};
+    const struct lane_goal goal = {.base = {.look = look, .fail = fail_wait},
+                                   .lane = lane_of(base)};
 
-    return wait_for(&goal, cancel, deadline_ns);
+    return comm_shm_wait(comm_shm_of(base->comm), &goal.base, cancel, deadline_ns);
 }

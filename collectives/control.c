@@ -279,6 +279,11 @@ void control_progress(struct control *control, const struct control_progress *pr
     desk_set_progress(&control->desk, progress);
 }
 
+void control_waits(struct control *control, bool waits)
+{
+    desk_set_waits(&control->desk, waits);
+}
+
 void control_stall_after(struct control *control, double seconds)
 {
     __atomic_store(&control->config.stall_after_s, &seconds, __ATOMIC_RELAXED);

@@ -131,6 +131,10 @@ enum status control_reduce(struct control *control, const struct control_round *
 /* Tells the control thread what the main thread does; a store, no syscall. */
 void control_progress(struct control *control, const struct control_progress *progress);
 
+/* The same place, but from now on the main thread stands still there for another rank, or no longer
+ * does; a store, no syscall. */
+void control_waits(struct control *control, bool waits);
+
 /* From now on a rank hangs when its progress has stood still for `seconds` (< 0: never). Only rank
  * 0's word counts, for all ranks; a store, no syscall. */
 void control_stall_after(struct control *control, double seconds);

@@ -211,6 +211,16 @@ void desk_set_progress(struct desk *desk, const struct control_progress *progres
     __atomic_store_n(&desk->changed_ns, clock_now_ns(), __ATOMIC_RELAXED);
 }
 
+void desk_set_waits(struct desk *desk, bool waits)
+{
+    int64_t now = waits ? 1 : 0;
+
+    if (__atomic_load_n(&desk->waits, __ATOMIC_RELAXED) != now) {
+        __atomic_store_n(&desk->waits, now, __ATOMIC_RELAXED);
+        __atomic_store_n(&desk->changed_ns, clock_now_ns(), __ATOMIC_RELAXED);
+    }
+}
+
 void desk_set_stop(struct desk *desk, int32_t signal_number)
 {
     int32_t none = 0;

@@ -101,6 +101,7 @@ enum status desk_await_answer(struct desk *desk, int64_t deadline_ns,
 enum status desk_tell_abort(struct desk *desk);
 
 void desk_set_progress(struct desk *desk, const struct control_progress *progress);
+void desk_set_waits(struct desk *desk, bool waits);
 void desk_set_stop(struct desk *desk, int32_t signal_number);
 
 /* Asks the control thread to leave. */

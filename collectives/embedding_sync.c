@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "collectives/comm.h"
 #include "collectives/embedding_sync_state.h"
 
 #define SEND_PATIENCE_S 60.0 /* for the transfer before to be acknowledged */
@@ -148,7 +149,7 @@ enum status embedding_sync_open(const struct embedding_sync_config *config,
     enum status status = STATUS_OK;
     pthread_condattr_t attributes;
 
-    ENSURE(config->elems >= 1 && config->landing != NULL, "an embedding of %zu elements",
+    ENSURE(config->elems == 0 || config->landing != NULL, "%zu elements land nowhere",
            config->elems);
     if (sync == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "embedding group: %zu bytes", sizeof(*sync));
@@ -157,6 +158,7 @@ enum status embedding_sync_open(const struct embedding_sync_config *config,
     sync->wake_fd = -1;
     sync->bytes = config->elems * sizeof(float);
     sync->frames = (sync->bytes + EMBEDDING_FRAME_BYTES - 1) / EMBEDDING_FRAME_BYTES;
+    sync->frames = sync->frames > 0 ? sync->frames : 1;
     sync->out.number = -1;
     /* The head's copy is version 0 from the start; steps are counted from 1. */
     sync->in.number = 0;
@@ -180,9 +182,24 @@ fail:
     return status;
 }
 
+/* The other end reads at the place that it was told, so data elsewhere would not be seen. */
+static void check_place(const struct embedding_sync *sync, const float *data)
+{
+    const struct embedding_sync_config *config = &sync->config;
+
+    if (config->comm != NULL && config->elems > 0) {
+        const unsigned char *block = comm_shared(config->comm);
+
+        ENSURE(block != NULL && (const unsigned char *)data == block + config->shared_offset,
+               "%s that do not lie at %zu of the shared block", embedding_sync_outgoing(sync),
+               config->shared_offset);
+    }
+}
+
 /* Hands a transfer to the thread, after the one before has been acknowledged. */
 static enum status send_data(struct embedding_sync *sync, int64_t number, const float *data)
 {
+    check_place(sync, data);
     enum status status = wait_until(sync, is_sent, "the acknowledgement before transfer", number,
                                     clock_deadline(SEND_PATIENCE_S));
 
@@ -249,6 +266,17 @@ void embedding_sync_last_transfer(const struct embedding_sync *sync, int64_t *be
     *begin_ns = sync->last_begin_ns;
     *end_ns = sync->last_end_ns;
     embedding_sync_unlock(shared);
+}
+
+uint64_t embedding_sync_sent_bytes(const struct embedding_sync *sync)
+{
+    struct embedding_sync *shared = (struct embedding_sync *)sync;
+
+    (void)pthread_mutex_lock(&shared->mutex);
+    uint64_t bytes = sync->sent_bytes;
+
+    embedding_sync_unlock(shared);
+    return bytes;
 }
 
 void embedding_sync_close(struct embedding_sync **sync)

@@ -3,11 +3,16 @@
  *
  * The first virtual stage owns the tied embedding: its main params and moments exist once. The
  * last virtual stage has a copy for the head. Each step the head's gradient travels to the owner
- * from the moment that the head's last F is done, while the pipeline still drains, in frames of
- * 1 MiB with at most 8 unacknowledged; it lands in a buffer of its own (the owner adds it, so
- * that pp = 1, with two buffers too, gives the same bits). After the update the owner sends the
- * weights back; the head's copy carries the update count, and whoever reads it waits for the
- * version that it needs. A DEALER pair over ipc, on a thread of its own, never through the ROUTER.
+ * from the moment that the head's last F is done, while the pipeline still drains; it lands in a
+ * buffer of its own (the owner adds it, so that pp = 1, with two buffers too, gives the same bits).
+ * After the update the owner sends the weights back; the head's copy carries the update count, and
+ * whoever reads it waits for the version that it needs. A DEALER pair over ipc, on a thread of its
+ * own, never through the ROUTER.
+ *
+ * What carries the bytes is one of two, the same at both ends; either gives the same bits:
+ *   ZeroMQ         in frames of 1 MiB with at most 8 unacknowledged
+ *   the data plane ZeroMQ carries READY and DONE, and in between the end that receives reads the
+ *                  other's shared block, 1 MiB at a time
  *
  * Threads: one owner thread; the thread inside works alone on the buffers while they travel, so
  * the caller must not touch them then.
@@ -25,6 +30,7 @@
 extern "C" {
 #endif
 
+struct comm;
 struct embedding_sync;
 
 enum embedding_role {
@@ -36,22 +42,29 @@ struct embedding_sync_config {
     enum embedding_role role;
     const char *job_directory; /* borrows until open returns */
     const char *name;          /* of the pair: "tp0-dp0"; part of the socket's name */
-    size_t elems;              /* of the embedding (this shard's and slice's) */
+    size_t elems; /* of the embedding (this shard's and slice's); 0 is a slice too: only
+                                  its numbers travel */
     /* owner: where the head's gradient lands. head: where updated weights land. Borrows until
-     * close. */
+     * close. NULL where elems is 0. */
     float *landing;
+    /* Connected, with a lane or a group in common with `peer`; borrows until close. NULL: ZeroMQ
+     * carries the bytes. */
+    struct comm *comm;
+    int32_t peer;                /* with comm: the rank at the other end */
+    size_t shared_offset;        /* with comm: where what this end sends lies in its shared block */
     const struct cancel *cancel; /* borrows until close */
     int64_t deadline_ns;         /* for the two ends to find each other */
 };
 
 /* Starts the thread; the owner binds, the head connects. Blocks until both ends have met or
- * the deadline passes. */
+ * the deadline passes. Ends that differ in elems or in what carries the bytes are refused, with
+ * both values. */
 enum status embedding_sync_open(const struct embedding_sync_config *config,
                                 struct embedding_sync **sync_out);
 
 /* Head: starts to send `gradient` (elems) for `step`; returns at once. `gradient` must stay as it
  * is until embedding_sync_wait_version() or the next send_gradient has returned STATUS_OK, or the
- * sync is closed: it is read in place, without a copy. */
+ * sync is closed: it is read in place, without a copy. With comm it lies at shared_offset. */
 enum status embedding_sync_send_gradient(struct embedding_sync *sync, int64_t step,
                                          const float *gradient);
 
@@ -61,7 +74,8 @@ enum status embedding_sync_wait_gradient(struct embedding_sync *sync, int64_t st
                                          int64_t deadline_ns);
 
 /* Owner: sends `weights` (elems) as `version` (the update count); returns at once. `weights` must
- * not change until the next wait_gradient has returned STATUS_OK, or the sync is closed. */
+ * not change until the next wait_gradient has returned STATUS_OK, or the sync is closed. With comm
+ * they lie at shared_offset. */
 enum status embedding_sync_send_weights(struct embedding_sync *sync, int64_t version,
                                         const float *weights);
 
@@ -73,6 +87,9 @@ enum status embedding_sync_wait_version(struct embedding_sync *sync, int64_t ver
 /* When the last gradient (owner, head) or weights travelled, for the trace; 0 where none has. */
 void embedding_sync_last_transfer(const struct embedding_sync *sync, int64_t *begin_ns,
                                   int64_t *end_ns);
+
+/* Bytes that this end has sent and the other end has, for accounting. */
+uint64_t embedding_sync_sent_bytes(const struct embedding_sync *sync);
 
 /* Ends the thread (waiting at most briefly for what is on its way); nulls the caller's pointer;
  * NULL is fine. */

@@ -24,6 +24,7 @@
 #define RESERVE_MARGIN_BYTES ((size_t)32 << 20)
 
 _Static_assert(sizeof(struct landing_mark) == SEGMENT_ALIGN_BYTES, "marks share no cache line");
+_Static_assert(sizeof(struct group_mark) == (size_t)2 * SEGMENT_ALIGN_BYTES, "no line is shared");
 _Static_assert(sizeof(struct segment_page) == (size_t)3 * SEGMENT_ALIGN_BYTES, "no line is shared");
 _Static_assert(sizeof(struct segment_page) <= SEGMENT_PAGE_BYTES, "the page is in front");
 
@@ -67,12 +68,32 @@ bool segment_place_fits(const struct segment_place *place, int32_t landings, siz
     return marks_bytes <= bytes - place->marks && data_bytes <= bytes - place->buffers;
 }
 
+bool segment_place_block(size_t *bytes, size_t block_bytes, size_t align, uint64_t *offset_out)
+{
+    size_t begin = *bytes != 0 ? *bytes : SEGMENT_PAGE_BYTES;
+    size_t end;
+
+    begin = (begin + align - 1) / align * align;
+    if (__builtin_add_overflow(begin, block_bytes, &end) || end > (size_t)INT64_MAX / 2) {
+        return false;
+    }
+    *offset_out = begin;
+    *bytes = end;
+    return true;
+}
+
+bool segment_block_fits(uint64_t offset, uint64_t block_bytes, size_t align, size_t bytes)
+{
+    return offset % align == 0 && offset >= SEGMENT_PAGE_BYTES && offset <= bytes &&
+           block_bytes <= bytes - offset;
+}
+
 static enum status refuse_memory(int32_t rank, size_t bytes, const char *why)
 {
     return status_fail(STATUS_ERR_NO_MEMORY,
                        "rank %" PRId32 " reserves %zu bytes of shared memory for its landing "
-                       "buffers: %s; fewer micro-batches in flight, smaller micro-batches or "
-                       "more hosts need less",
+                       "buffers and its shared block: %s; fewer micro-batches in flight, smaller "
+                       "micro-batches or more hosts need less",
                        rank, bytes, why);
 }
 

@@ -10,8 +10,10 @@
  *     for each lane that the owner receives on:
  *         marks   one landing_mark for each landing buffer, each on cache lines of its own
  *         buffers the landing buffers, each at a multiple of SEGMENT_ALIGN_BYTES
+ *     for each group that the owner is a member of: one group_mark
+ *     the shared block, on pages of its own
  *
- * Knows nothing of lanes and peers but the sizes. Any thread; one owner for each struct segment.
+ * Knows nothing of lanes, groups and peers but the sizes. Any thread; one owner for each struct segment.
  */
 #ifndef COLLECTIVES_SEGMENT_H
 #define COLLECTIVES_SEGMENT_H
@@ -28,7 +30,7 @@ extern "C" {
 #endif
 
 #define SEGMENT_MAGIC       UINT64_C(0x7765697220736567)
-#define SEGMENT_VERSION     1
+#define SEGMENT_VERSION     2
 #define SEGMENT_ALIGN_BYTES 128 /* two cache lines, which processors fetch as a pair */
 #define SEGMENT_PAGE_BYTES  4096
 
@@ -52,8 +54,23 @@ struct segment_page {
 struct landing_mark {
     uint32_t state; /* atomic */
     uint32_t zero;
-    uint64_t tag; /* of the message; valid while full */
-    uint8_t padding[SEGMENT_ALIGN_BYTES - 16];
+    uint64_t tag;   /* of the message; valid while full */
+    uint64_t bytes; /* of the message; valid while full */
+    uint8_t padding[SEGMENT_ALIGN_BYTES - 24];
+};
+
+/* What a member of a group says of itself, and, in the first member's segment, the count that all
+ * wait for. Counts only grow, so nothing is ever reset. */
+struct group_mark {
+    uint64_t arrivals; /* atomic; of all members at all barriers; in the first member's only */
+    uint8_t padding[SEGMENT_ALIGN_BYTES - 8];
+    uint64_t barriers; /* atomic; barriers that the owner has arrived at */
+    /* The owner's call, written before it arrives at the call's first barrier. */
+    uint64_t offset; /* of the data in the shared block */
+    uint64_t elems;
+    uint32_t kind;
+    uint32_t zero;
+    uint8_t tail[SEGMENT_ALIGN_BYTES - 32];
 };
 
 struct segment {
@@ -74,6 +91,13 @@ size_t segment_stride(size_t landing_bytes);
  * not fit into a size_t, and then changes nothing. */
 bool segment_place_lane(size_t *bytes, int32_t landings, size_t landing_bytes,
                         struct segment_place *place_out);
+
+/* Adds a block at a multiple of `align` (a power of two) to the layout; false where it does not
+ * fit, and then changes nothing. */
+bool segment_place_block(size_t *bytes, size_t block_bytes, size_t align, uint64_t *offset_out);
+
+/* Whether a block that a peer has told lies inside `bytes`, aligned and behind the page. */
+bool segment_block_fits(uint64_t offset, uint64_t block_bytes, size_t align, size_t bytes);
 
 /* Whether a place that a peer has told lies inside `bytes`, aligned and behind the page. */
 bool segment_place_fits(const struct segment_place *place, int32_t landings, size_t landing_bytes,

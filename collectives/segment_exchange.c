@@ -204,7 +204,7 @@ static struct segment_peer *find_peer(const struct exchange *exchange, int32_t r
     return NULL;
 }
 
-/* A rank with which this one has no lane is told so, and the two disagree at both ends. */
+/* A rank with which this one has neither lane nor group is told so, and the two disagree at both ends. */
 static enum status answer_stranger(const struct exchange *exchange, int guest,
                                    const struct segment_offer *offer, int segment_fd)
 {
@@ -220,7 +220,7 @@ static enum status answer_stranger(const struct exchange *exchange, int guest,
     if (status >= 0) {
         status = status_fail(STATUS_ERR_REFUSED,
                              "rank %" PRId32 " offers shared memory to rank %" PRId32
-                             ", and neither has a lane with the other",
+                             ", and neither has a lane or a group with the other",
                              offer->from, exchange->config->rank);
     }
     (void)close(segment_fd);

@@ -1,6 +1,9 @@
 #include "collectives/segment_offer.h"
 
 #include <inttypes.h>
+#include <string.h>
+
+#include "collectives/rank_list.h"
 
 void segment_offer_init(struct segment_offer *offer, int32_t world, int32_t from, int32_t to,
                         size_t segment_bytes)
@@ -60,6 +63,12 @@ static enum status agree_header(const struct segment_offer *mine,
                            " lanes, at most %d can be",
                            mine->to, theirs->lane_count, SEGMENT_OFFER_LANES);
     }
+    if (theirs->group_count < 0 || theirs->group_count > SEGMENT_OFFER_GROUPS) {
+        return status_fail(STATUS_ERR_FORMAT,
+                           "sharing memory with rank %" PRId32 ": it tells of %" PRId32
+                           " groups, at most %d can be",
+                           mine->to, theirs->group_count, SEGMENT_OFFER_GROUPS);
+    }
     return STATUS_OK;
 }
 
@@ -106,6 +115,87 @@ static enum status agree_lane(const struct segment_offer *mine, const struct seg
     return STATUS_OK;
 }
 
+/* What both ranks must do that disagree on groups. */
+#define GROUP_ADVICE "both must open the groups that they share in the same order"
+
+static enum status fail_group(const struct segment_group *group, int32_t index, int32_t has,
+                              int32_t lacks)
+{
+    char ranks[RANK_LIST_BYTES];
+
+    return status_fail(STATUS_ERR_REFUSED,
+                       "groups of rank %" PRId32 " and rank %" PRId32 " disagree: rank %" PRId32
+                       " has the group of ranks %s as number %" PRId32 " with rank %" PRId32
+                       ", but rank %" PRId32 " has no such group; " GROUP_ADVICE,
+                       has, lacks, has, rank_list_text(group->ranks, group->count, ranks), index,
+                       lacks, lacks);
+}
+
+static enum status agree_group(const struct segment_offer *mine, const struct segment_offer *theirs,
+                               int32_t index)
+{
+    const struct segment_group *here = &mine->groups[index];
+    const struct segment_group *there = &theirs->groups[index];
+    char own[RANK_LIST_BYTES];
+    char other[RANK_LIST_BYTES];
+
+    if (there->count < 2 || there->count > SEGMENT_GROUP_MEMBERS) {
+        return status_fail(STATUS_ERR_FORMAT,
+                           "sharing memory with rank %" PRId32 ": it tells of a group of %" PRId32
+                           " members, 2 to %d can be",
+                           mine->to, there->count, SEGMENT_GROUP_MEMBERS);
+    }
+    if (index >= mine->group_count) {
+        return fail_group(there, index, mine->to, mine->from);
+    }
+    if (there->count != here->count ||
+        memcmp(there->ranks, here->ranks, (size_t)here->count * sizeof(int32_t)) != 0) {
+        return status_fail(
+            STATUS_ERR_REFUSED,
+            "groups of rank %" PRId32 " and rank %" PRId32 " disagree: number %" PRId32
+            " that they share has %" PRId32 " members (%s) at rank %" PRId32 " and %" PRId32
+            " members (%s) at rank %" PRId32 "; " GROUP_ADVICE,
+            mine->from, mine->to, index, here->count, rank_list_text(here->ranks, here->count, own),
+            mine->from, there->count, rank_list_text(there->ranks, there->count, other), mine->to);
+    }
+    if (!segment_block_fits(there->mark, sizeof(struct group_mark), SEGMENT_ALIGN_BYTES,
+                            theirs->segment_bytes)) {
+        return status_fail(STATUS_ERR_FORMAT,
+                           "the mark of a group at %" PRIu64 " does not lie in the %" PRIu64
+                           " bytes that rank %" PRId32 " shares",
+                           there->mark, theirs->segment_bytes, mine->to);
+    }
+    return STATUS_OK;
+}
+
+static enum status agree_groups(const struct segment_offer *mine,
+                                const struct segment_offer *theirs)
+{
+    for (int32_t i = 0; i < theirs->group_count; i++) {
+        TRY(agree_group(mine, theirs, i));
+    }
+    if (theirs->group_count < mine->group_count) {
+        return fail_group(&mine->groups[theirs->group_count], theirs->group_count, mine->from,
+                          mine->to);
+    }
+    return STATUS_OK;
+}
+
+/* The two blocks may differ in size, as the ranks' parameters do. */
+static enum status check_shared(const struct segment_offer *theirs)
+{
+    if (theirs->shared.bytes > 0 &&
+        !segment_block_fits(theirs->shared.offset, theirs->shared.bytes, SEGMENT_PAGE_BYTES,
+                            theirs->segment_bytes)) {
+        return status_fail(STATUS_ERR_FORMAT,
+                           "a shared block of %" PRIu64 " bytes at %" PRIu64
+                           " does not lie in the %" PRIu64 " bytes that rank %" PRId32 " shares",
+                           theirs->shared.bytes, theirs->shared.offset, theirs->segment_bytes,
+                           theirs->from);
+    }
+    return STATUS_OK;
+}
+
 enum status segment_offer_agree(const struct segment_offer *mine,
                                 const struct segment_offer *theirs)
 {
@@ -120,5 +210,6 @@ enum status segment_offer_agree(const struct segment_offer *mine,
             return fail_missing(there, mine->to, mine->from);
         }
     }
-    return STATUS_OK;
+    TRY(agree_groups(mine, theirs));
+    return check_shared(theirs);
 }

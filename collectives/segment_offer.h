@@ -22,6 +22,10 @@ extern "C" {
 /* Two directions, and the offering rank sends or receives. */
 #define SEGMENT_OFFER_LANES 4
 
+/* Groups that two ranks can have in common, and members of each. */
+#define SEGMENT_OFFER_GROUPS  8
+#define SEGMENT_GROUP_MEMBERS 64
+
 struct segment_lane {
     int32_t direction; /* 0 F, 1 B */
     uint32_t sends;    /* 1: the offering rank is the sender */
@@ -29,6 +33,18 @@ struct segment_lane {
     uint32_t zero;
     uint64_t landing_bytes;
     struct segment_place place; /* in the offering rank's segment; zero where it sends */
+};
+
+struct segment_group {
+    int32_t count;
+    int32_t ranks[SEGMENT_GROUP_MEMBERS]; /* ascending; zero behind `count` */
+    uint64_t mark; /* offset of its group_mark in the offering rank's segment */
+};
+
+/* Open to every rank that has an offer of it. */
+struct segment_block {
+    uint64_t offset; /* in the offering rank's segment; both zero where there is none */
+    uint64_t bytes;
 };
 
 struct segment_offer {
@@ -39,11 +55,13 @@ struct segment_offer {
     int32_t to;
     uint64_t segment_bytes;
     int32_t lane_count;
-    uint32_t zero;
+    int32_t group_count;
+    struct segment_block shared;
     struct segment_lane lanes[SEGMENT_OFFER_LANES];
+    struct segment_group groups[SEGMENT_OFFER_GROUPS]; /* with `to`, in the order of opening */
 };
 
-/* An offer without lanes. */
+/* An offer without lanes, groups and shared block. */
 void segment_offer_init(struct segment_offer *offer, int32_t world, int32_t from, int32_t to,
                         size_t segment_bytes);
 
@@ -55,8 +73,8 @@ const struct segment_lane *segment_offer_find(const struct segment_offer *offer,
 bool segment_offer_recognised(const struct segment_offer *offer);
 
 /* Checks what a peer has sent against what this rank has told it: version, world, ranks, and that
- * every lane is there at both ends with the same sizes. STATUS_ERR_REFUSED where the two disagree,
- * STATUS_ERR_FORMAT where `theirs` contradicts itself. */
+ * every lane is there at both ends with the same sizes, and every common group in the same order
+ * with the same members. STATUS_ERR_REFUSED where the two disagree, STATUS_ERR_FORMAT where `theirs` contradicts itself. */
 enum status segment_offer_agree(const struct segment_offer *mine,
                                 const struct segment_offer *theirs);
 

@@ -5,8 +5,14 @@
 #include "base/check.h"
 #include "tensor/kernels.h"
 
-enum status grad_norm_partials(const struct params *params, struct device *device, double *sums,
-                               int32_t keys, const char **bad_out)
+static bool answers_for(const struct param *param, const struct grad_norm_copy *copy)
+{
+    return (param->sliced || copy->first_replica) && (param->sharded || copy->first_shard);
+}
+
+enum status grad_norm_partials(const struct params *params, const struct grad_norm_copy *copy,
+                               struct device *device, double *sums, int32_t keys,
+                               const char **bad_out)
 {
     const char *bad = NULL;
 
@@ -16,12 +22,16 @@ enum status grad_norm_partials(const struct params *params, struct device *devic
 
         ENSURE(param->norm_key >= 0 && param->norm_key < keys, "%s: norm key %d of %d", param->name,
                param->norm_key, keys);
-        TRY(device_kernels(device)->sum_squares(&sum, param->grad, param->elems,
-                                                device_stream(device)));
+        TRY(device_kernels(device)->sum_squares(&sum, param->grad + param->own_first,
+                                                param->own_elems, device_stream(device)));
         if (!isfinite(sum) && bad == NULL) {
             bad = param->name;
         }
-        sums[param->norm_key] += sum;
+        /* What another rank answers for is looked at all the same: a copy that has gone bad here alone
+         * would spoil the weights here alone. */
+        if (answers_for(param, copy)) {
+            sums[param->norm_key] += sum;
+        }
     }
     *bad_out = bad;
     return STATUS_OK;

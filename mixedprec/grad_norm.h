@@ -1,14 +1,17 @@
 /*
- * grad_norm -- the global gradient norm, in an order that no layout changes.
+ * grad_norm -- the global gradient norm, in an order that no pipeline changes.
  *
- * Every parameter counts once. Each belongs to a key (the embedding, a layer, the final norm); the
- * sum of squares of a key is taken in double over its parameters in table order by the rank that
- * owns them, and the keys are added in ascending order. Clipping multiplies by
- * max_norm / (norm + 1e-6) where norm > max_norm.
+ * Every parameter counts once. Each belongs to a key (the embedding, a layer, the final norm). A
+ * rank takes the sums of squares of what it answers for, in double, over its parameters in table
+ * order; the ranks' sums of a key are added in rank order, and the keys in ascending order. A rank
+ * answers for a sliced parameter's own slice; for a whole one where it is the first replica; and of
+ * those, for a sharded one in any case, for a replicated one where it is the first shard. Clipping
+ * multiplies by max_norm / (norm + 1e-6) where norm > max_norm.
  */
 #ifndef MIXEDPREC_GRAD_NORM_H
 #define MIXEDPREC_GRAD_NORM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,10 +23,17 @@
 extern "C" {
 #endif
 
-/* Adds this rank's parameters to sums[key] (zeroed by the caller). *bad_out is NULL, or lends the
- * name of the first parameter whose gradient is not finite. */
-enum status grad_norm_partials(const struct params *params, struct device *device, double *sums,
-                               int32_t keys, const char **bad_out);
+/* Which of several copies this rank has. */
+struct grad_norm_copy {
+    bool first_shard;   /* tp 0 */
+    bool first_replica; /* dp 0 */
+};
+
+/* Adds what this rank answers for to sums[key] (zeroed by the caller). *bad_out is NULL, or lends
+ * the name of the first parameter of this rank, answered for or not, whose gradient is not finite. */
+enum status grad_norm_partials(const struct params *params, const struct grad_norm_copy *copy,
+                               struct device *device, double *sums, int32_t keys,
+                               const char **bad_out);
 
 /* sqrt of the sum over all keys; not finite where one is not. */
 double grad_norm_total(const double *sums, int32_t keys);

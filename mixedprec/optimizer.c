@@ -17,8 +17,9 @@ enum status optimizer_update(const struct optimizer_config *config, struct param
             .update = update,
         };
 
-        TRY(device_kernels(device)->adam(param->weight, param->moment1, param->moment2, param->grad,
-                                         param->elems, &step, device_stream(device)));
+        TRY(device_kernels(device)->adam(param->weight + param->own_first, param->moment1,
+                                         param->moment2, param->grad + param->own_first,
+                                         param->own_elems, &step, device_stream(device)));
     }
     return STATUS_OK;
 }

@@ -24,7 +24,7 @@ struct optimizer_config {
     double weight_decay;
 };
 
-/* Update `update` = 1, 2, ... of every parameter with learning rate `lr`; gradients are
+/* Update `update` = 1, 2, ... of what this replica owns of every parameter, with learning rate `lr`; gradients are
  * multiplied by `grad_scale` (the clip coefficient) on the way and left as they are. */
 enum status optimizer_update(const struct optimizer_config *config, struct params *params,
                              struct device *device, int64_t update, double lr, double grad_scale);

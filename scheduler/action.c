@@ -155,7 +155,8 @@ enum status action_parse(const char *text, size_t text_bytes, struct action *act
                             .sequence = ACTION_NONE,
                             .slot = ACTION_NONE,
                             .gradient = ACTION_NONE,
-                            .landing = ACTION_NONE};
+                            .landing = ACTION_NONE,
+                            .target = ACTION_NONE};
     int i;
 
     if (!parse_all(&reader, &action)) {

@@ -61,6 +61,9 @@ struct action {
     int32_t gradient; /* I, W, B: set of dY buffers of the chunk */
     int32_t landing;  /* SEND: landing buffer at the receiver. RECV: the one here. F: of its input
                          (none on virtual stage 0). I, W, B: of dY (none on the last one) */
+    int32_t target;   /* F, I, B whose result stays on this rank: the landing buffer of the chunk of
+                         the next (F) or previous (I, B) virtual stage that it is written to. The
+                         consumer's `landing` names the same buffer */
     /* Earlier actions of the same rank, by index in its line, that must have ended before this
      * one may start: its message, its own earlier half, the SEND that still holds the out buffer.
      * Filled from the front. Order of the line itself is not repeated here. */

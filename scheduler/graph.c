@@ -59,7 +59,8 @@ static void add_place(struct collector *collector, enum plan_place place, int32_
         plan_index_at(collector->graph->index, place, stage, microbatch), kind);
 }
 
-/* The compute action before this one on its rank. */
+/* The compute action before this one on its rank. A SEND names its producer, which mostly is that
+ * one, anyway. */
 static void add_order(struct collector *collector)
 {
     const struct plan_line *line = &collector->graph->plan->lines[collector->node.rank];
@@ -68,7 +69,9 @@ static void add_order(struct collector *collector)
     while (i >= 0 && !action_is_compute((enum action_kind)line->actions[i].kind)) {
         i--;
     }
-    add(collector, collector->node.rank, i, EDGE_ORDER);
+    if (collector->action->kind != ACTION_SEND || collector->action->depends[0] != i) {
+        add(collector, collector->node.rank, i, EDGE_ORDER);
+    }
 }
 
 static void add_depends(struct collector *collector)
@@ -115,17 +118,16 @@ static void add_landing(struct collector *collector)
     const struct plan_buffers *buffers =
         plan_buffers_of(plan, plan->rank_of[target], plan->chunk_of[target]);
     int32_t landings = direction == LANE_F ? buffers->landing_f : buffers->landing_b;
+    int32_t deep = landings + collector->graph->rules.deeper;
     int32_t turn = index->turn[direction][plan_index_cell(index, target, action->microbatch)];
-
     enum plan_place release = plan_trains(plan) ? PLACE_I : PLACE_F;
 
-    landings = landings < 1 ? 1 : landings;
-    if (turn < landings) {
+    deep = deep < 1 ? 1 : deep;
+    if (turn < deep) {
         return;
     }
     add_place(collector, direction == LANE_F ? release : PLACE_W, target,
-              index->order[direction][plan_index_cell(index, target, turn - landings)],
-              EDGE_LANDING);
+              index->order[direction][plan_index_cell(index, target, turn - deep)], EDGE_LANDING);
 }
 
 static void add_in_line(struct collector *collector)
@@ -169,7 +171,7 @@ int32_t graph_edges(const struct graph *graph, struct graph_node node, struct gr
         add_in_line(&collector);
         return collector.count;
     }
-    if (action_is_compute(kind) || kind == ACTION_STEP) {
+    if (kind != ACTION_RECV && kind != ACTION_SYNC) {
         add_order(&collector);
     }
     add_depends(&collector);

@@ -10,8 +10,22 @@
  * RECV waits for its SEND; a SEND waits for the action that made the message and for the release
  * of the landing buffer it goes to; an action waits for what lowering wrote into its `depends`,
  * among it the SEND that still holds the out buffer. The order of the messages of a lane follows:
- * SEND j → producer of message j + 1 → SEND j + 1. STEP stands last on every rank, so that its
- * round trip over all ranks adds no cycle and needs no edges.
+ * SEND j → producer of message j + 1 → SEND j + 1. REDUCE and STEP wait for the last compute action
+ * of their rank. STEP stands last on every rank, so that its round trip over all ranks adds no
+ * cycle and needs no edges.
+ *
+ * A SEND waits for the compute action before it in the line, too, its producer or not: whoever
+ * walks the line may wait inside issue() until that one has ended (scheduler/worker.h), and posts
+ * the message only then. Nothing else of this pipeline that stands between can hold up the line: a
+ * SEND, a SYNC and a REDUCE name compute actions only, and a RECV nothing (scheduler/plan_index.h).
+ *
+ * Collectives over replicas and TP shards (in F and I, the head's SYNC, REDUCE) need no edges
+ * either. All replicas and shards run the same plan, and a collective joins the same action of
+ * each: the graph of the whole job is one copy of this graph a replica and shard, with those nodes
+ * merged. Take every node of it to the action that it is a copy of: an edge falls on an edge of
+ * this graph, a merged node on one node. So a cycle of the whole job falls on a cycle here, and
+ * where there is none here there is none there. The order of the collectives of one group is that
+ * of the line on every member.
  *
  * The rules `in_line` are those of a transport that blocks in the order of the line: every action
  * waits for the one before it, and with `depth` landing buffers a lane, given back at receipt,
@@ -51,6 +65,7 @@ struct graph_rules {
     bool unbounded; /* landing and out buffers never bind; not with in_line */
     bool in_line;   /* see above */
     int32_t depth;  /* in_line: landing buffers of every lane, 0 = rendezvous */
+    int32_t deeper; /* landing buffers of every lane beyond those of the plan; not with in_line */
 };
 
 struct graph {

@@ -65,6 +65,9 @@ static void number_action(struct landings *landings, struct action *action)
     }
     if (action_is_compute(kind)) {
         direction = kind == ACTION_F ? LANE_F : LANE_B;
+        if (plan_source(plan, action->virtual_stage, direction) == ACTION_NONE) {
+            return;
+        }
     }
     landing_of =
         &landings->landing_of[direction][(size_t)action->chunk * (size_t)plan->shape.microbatches +

@@ -5,6 +5,8 @@
 
 #include "scheduler/refusal.h"
 
+#define HOLDER_TABLES 4 /* slots, gradients, locals of both directions */
+
 /* The last micro-batch that added to a gradient of a chunk. */
 struct accumulation {
     int32_t head; /* F of the last virtual stage */
@@ -17,14 +19,26 @@ struct lifetimes {
     const struct plan *plan;
     const struct plan_index *index;
     int32_t rank;
-    int32_t *slots;     /* owns; [chunk · m + slot] */
-    int32_t *gradients; /* borrows from slots; [chunk · m + set] */
-    struct accumulation *last;
+    int32_t *slots;                   /* owns, and the ones below; [chunk · m + slot] */
+    int32_t *gradients;               /* [chunk · m + set] */
+    int32_t *locals[LANE_DIRECTIONS]; /* [chunk · m + landing buffer]: written on this rank */
+    struct accumulation *last;        /* owns */
 };
 
-static bool count_is_right(int32_t count, bool lane)
+/* Landing buffers of one direction: some where messages come by a lane, as many as micro-batches at
+ * most where they are written on the same rank, none where nothing comes. */
+static bool count_is_right(const struct plan *plan, int32_t stage, enum lane_direction direction,
+                           int32_t count)
 {
-    return lane ? count >= 1 : count == 0;
+    bool used = direction == LANE_F || plan_trains(plan);
+
+    if (used && plan_source(plan, stage, direction) != ACTION_NONE) {
+        return count >= 1;
+    }
+    if (used && plan_local_source(plan, stage, direction) != ACTION_NONE) {
+        return count >= 1 && count <= plan->shape.microbatches;
+    }
+    return count == 0;
 }
 
 enum status lifetime_check_counts(const struct plan *plan)
@@ -35,17 +49,15 @@ enum status lifetime_check_counts(const struct plan *plan)
     for (stage = 0; stage < plan_stages(plan); stage++) {
         int32_t rank = plan->rank_of[stage];
         const struct plan_buffers *buffers = plan_buffers_of(plan, rank, plan->chunk_of[stage]);
-        bool lane_f = plan_source(plan, stage, LANE_F) != ACTION_NONE;
-        bool lane_b = plan_trains(plan) && plan_source(plan, stage, LANE_B) != ACTION_NONE;
 
         if (buffers->slots < 1 || buffers->slots > m || buffers->gradients < 0 ||
-            buffers->gradients > m || !count_is_right(buffers->landing_f, lane_f) ||
-            !count_is_right(buffers->landing_b, lane_b)) {
-            return status_fail(STATUS_ERR_REFUSED,
-                               "plan refused: rank %d, virtual stage %d: buffer counts %d slots, "
-                               "%d gradient sets, %d and %d landing buffers cannot be",
-                               rank, stage, buffers->slots, buffers->gradients, buffers->landing_f,
-                               buffers->landing_b);
+            buffers->gradients > m || !count_is_right(plan, stage, LANE_F, buffers->landing_f) ||
+            !count_is_right(plan, stage, LANE_B, buffers->landing_b)) {
+            return REFUSAL_OF_RANK(
+                plan, rank,
+                "has buffer counts for virtual stage %d that cannot be: %d slots, "
+                "%d gradient sets, %d and %d landing buffers",
+                stage, buffers->slots, buffers->gradients, buffers->landing_f, buffers->landing_b);
         }
     }
     return STATUS_OK;
@@ -139,10 +151,75 @@ static enum status check_landing(const struct lifetimes *lifetimes, int32_t i)
     } else if (action->kind == ACTION_SEND) {
         stage = plan_target(plan, stage, direction);
     }
+    if (action_is_compute((enum action_kind)action->kind) &&
+        plan_local_source(plan, stage, direction) != ACTION_NONE) {
+        return STATUS_OK; /* check_locals() */
+    }
     expected = landing_in_turn(lifetimes, stage, action->microbatch, direction);
     if (action->landing != expected) {
         return REFUSAL(plan, lifetimes->rank, i, "landing buffer %d, expected %d in turn",
                        action->landing, expected);
+    }
+    return STATUS_OK;
+}
+
+/* Landing buffers of a chunk's messages of one direction, and their holders. */
+static int32_t *locals_of(const struct lifetimes *lifetimes, int32_t stage,
+                          enum lane_direction direction, int32_t *count_out)
+{
+    const struct plan *plan = lifetimes->plan;
+    int32_t chunk = plan->chunk_of[stage];
+    const struct plan_buffers *buffers = plan_buffers_of(plan, lifetimes->rank, chunk);
+
+    *count_out = direction == LANE_F ? buffers->landing_f : buffers->landing_b;
+    return lifetimes->locals[direction] + (size_t)chunk * (size_t)plan->shape.microbatches;
+}
+
+/* Gives back landing buffer `number` of the chunk of `stage` where it is written on this rank. */
+static void give_local(const struct lifetimes *lifetimes, int32_t stage,
+                       enum lane_direction direction, int32_t number)
+{
+    int32_t count;
+
+    if (plan_local_source(lifetimes->plan, stage, direction) != ACTION_NONE) {
+        locals_of(lifetimes, stage, direction, &count)[number] = ACTION_NONE;
+    }
+}
+
+/* What the action writes for a chunk of the same rank, and what it reads from one: its dY, or the
+ * input of F. An I reads the input again, in the buffer that its F named. */
+static enum status check_locals(const struct lifetimes *lifetimes, int32_t i)
+{
+    const struct plan *plan = lifetimes->plan;
+    const struct action *actions = plan->lines[lifetimes->rank].actions;
+    const struct action *action = &actions[i];
+    int32_t stage = action->virtual_stage;
+    enum lane_direction direction = action->kind == ACTION_F ? LANE_F : LANE_B;
+    int32_t target = plan_local_target(plan, stage, direction);
+    int32_t count;
+    int32_t *holders;
+
+    if (plan_local_source(plan, stage, direction) != ACTION_NONE) {
+        holders = locals_of(lifetimes, stage, direction, &count);
+        TRY(hold(lifetimes, i, holders, action->landing, count, "landing buffer"));
+    }
+    if (action->kind != ACTION_W && target != ACTION_NONE) {
+        holders = locals_of(lifetimes, target, direction, &count);
+        TRY(take(lifetimes, i, holders, action->target, count, "landing buffer"));
+    } else if (action->target != ACTION_NONE) {
+        return REFUSAL(plan, lifetimes->rank, i,
+                       "writes to landing buffer %d, but no chunk of this rank reads it",
+                       action->target);
+    }
+    if (action->kind == ACTION_I || action->kind == ACTION_B) {
+        int32_t forward = plan_index_at(lifetimes->index, PLACE_F, stage, action->microbatch);
+
+        give_local(lifetimes, stage, LANE_F, actions[forward].landing);
+    } else if (action->kind == ACTION_F && !plan_trains(plan)) {
+        give_local(lifetimes, stage, LANE_F, action->landing);
+    }
+    if (action->kind == ACTION_W || action->kind == ACTION_B) {
+        give_local(lifetimes, stage, LANE_B, action->landing);
     }
     return STATUS_OK;
 }
@@ -185,10 +262,11 @@ static enum status check_empty(const struct lifetimes *lifetimes, int32_t i)
     if ((!message && (action->peer != ACTION_NONE || action->sequence != ACTION_NONE)) ||
         (!compute && (action->slot != ACTION_NONE || action->gradient != ACTION_NONE)) ||
         (action->kind == ACTION_F && action->gradient != ACTION_NONE) ||
+        (!compute && action->target != ACTION_NONE) ||
         (!message && !compute && (action->landing != ACTION_NONE || action->chunk != 0))) {
         return REFUSAL(lifetimes->plan, lifetimes->rank, i,
-                       "has a peer, sequence, slot, gradient set or landing buffer that this kind "
-                       "of action does not have");
+                       "has a peer, sequence, slot, gradient set, landing buffer or target that "
+                       "this kind of action does not have");
     }
     return STATUS_OK;
 }
@@ -199,13 +277,14 @@ static enum status check_action(struct lifetimes *lifetimes, int32_t i)
         (enum action_kind)lifetimes->plan->lines[lifetimes->rank].actions[i].kind;
 
     TRY(check_empty(lifetimes, i));
-    if (kind == ACTION_SYNC || kind == ACTION_STEP) {
+    if (kind == ACTION_SYNC || kind == ACTION_REDUCE || kind == ACTION_STEP) {
         return STATUS_OK;
     }
     TRY(check_landing(lifetimes, i));
     if (!action_is_compute(kind)) {
         return STATUS_OK;
     }
+    TRY(check_locals(lifetimes, i));
     TRY(check_holders(lifetimes, i));
     return check_accumulation(lifetimes, i);
 }
@@ -217,7 +296,7 @@ static enum status check_line(struct lifetimes *lifetimes)
     size_t cells = (size_t)plan->shape.virtual_stages * (size_t)plan->shape.microbatches;
     int32_t i;
 
-    memset(lifetimes->slots, 0xff, 2 * cells * sizeof(int32_t));
+    memset(lifetimes->slots, 0xff, HOLDER_TABLES * cells * sizeof(int32_t));
     memset(lifetimes->last, 0xff, (size_t)plan->shape.virtual_stages * sizeof(*lifetimes->last));
     for (i = 0; i < line->count; i++) {
         TRY(check_action(lifetimes, i));
@@ -232,12 +311,14 @@ enum status lifetime_check(const struct plan *plan, const struct plan_index *ind
     size_t cells = v * (size_t)plan->shape.microbatches;
     enum status status = STATUS_OK;
 
-    lifetimes.slots = calloc(2 * cells, sizeof(*lifetimes.slots));
+    lifetimes.slots = calloc(HOLDER_TABLES * cells, sizeof(*lifetimes.slots));
     lifetimes.last = calloc(v, sizeof(*lifetimes.last));
     if (lifetimes.slots == NULL || lifetimes.last == NULL) {
         status = status_fail(STATUS_ERR_NO_MEMORY, "validation: no memory for %zu cells", cells);
     } else {
         lifetimes.gradients = lifetimes.slots + cells;
+        lifetimes.locals[LANE_F] = lifetimes.slots + 2 * cells;
+        lifetimes.locals[LANE_B] = lifetimes.slots + 3 * cells;
         for (; lifetimes.rank < plan->shape.ranks && status == STATUS_OK; lifetimes.rank++) {
             status = check_line(&lifetimes);
         }

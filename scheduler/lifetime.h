@@ -16,10 +16,11 @@ extern "C" {
 #endif
 
 /* Whether the buffer counts of all chunks can be: in range, at least one landing buffer for each
- * lane and none without a lane. */
+ * virtual stage that gets something and none for one that gets nothing. */
 enum status lifetime_check_counts(const struct plan *plan);
 
-/* Slots and gradient sets are free when taken and stay with their micro-batch; landing buffers go
+/* Slots, gradient sets and the landing buffers that a chunk of the same rank writes to are free
+ * when taken and stay with their micro-batch until their last reader; landing buffers of a lane go
  * in turn and are the same at both ends and at their readers; accumulation ascends. That nobody
  * writes into a landing or out buffer that is still read is the graph's to say: those are edges. */
 enum status lifetime_check(const struct plan *plan, const struct plan_index *index);

@@ -1,137 +1,13 @@
 #include "scheduler/lower.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "scheduler/generate.h"
 #include "scheduler/landing.h"
+#include "scheduler/lowering.h"
 #include "scheduler/plan_index.h"
 #include "scheduler/refusal.h"
-
-/* Numbers 0, 1, … of equal buffers: the one given back last is taken first, and a new one is made
- * only when none is free, so that `made` ends as the peak. */
-struct pool {
-    int32_t *free; /* borrows */
-    int32_t free_count;
-    int32_t made;
-};
-
-/* The line that is being lowered. The tables are used rank after rank; [chunk · m + microbatch]
- * unless said otherwise. */
-struct lowering {
-    const struct plan *compute;
-    const struct plan_index *index; /* borrows; of `compute` */
-    struct plan *lowered;           /* borrows */
-    int32_t rank;
-    int32_t source;   /* index of the action of the compute line that is being lowered */
-    int32_t forwards; /* of the last virtual stage, so far */
-    int32_t *f_at;    /* index of the F in the lowered line */
-    int32_t *i_at;    /* of the I or B */
-    int32_t *slot_of;
-    int32_t *gradient_of;
-    int32_t *free_numbers; /* of all pools, 2·v·m */
-    struct pool *slots;    /* [chunk] */
-    struct pool *gradients;
-    int32_t *sent[LANE_DIRECTIONS]; /* [peer]: messages so far */
-    int32_t *received[LANE_DIRECTIONS];
-    int32_t *last_send[LANE_DIRECTIONS]; /* [peer]: index of the SEND before */
-    int32_t *tables;                     /* owns all of the above but the pools */
-};
-
-static int32_t pool_take(struct pool *pool)
-{
-    return pool->free_count > 0 ? pool->free[--pool->free_count] : pool->made++;
-}
-
-static void pool_give(struct pool *pool, int32_t number)
-{
-    pool->free[pool->free_count++] = number;
-}
-
-/* False where memory is short; nothing is held then. */
-static bool lowering_init(struct lowering *lowering, const struct plan *compute,
-                          const struct plan_index *index, struct plan *lowered)
-{
-    size_t ranks = (size_t)compute->shape.ranks;
-    size_t v = (size_t)compute->shape.virtual_stages;
-    size_t cells = v * (size_t)compute->shape.microbatches;
-    int32_t *at;
-    int i;
-
-    memset(lowering, 0, sizeof(*lowering));
-    lowering->compute = compute;
-    lowering->index = index;
-    lowering->lowered = lowered;
-    lowering->tables = malloc((6 * cells + 6 * ranks) * sizeof(int32_t));
-    lowering->slots = calloc(2 * v, sizeof(*lowering->slots));
-    if (lowering->tables == NULL || lowering->slots == NULL) {
-        free(lowering->tables);
-        free(lowering->slots);
-        return false;
-    }
-    at = lowering->tables;
-    lowering->gradients = lowering->slots + v;
-    lowering->f_at = at;
-    lowering->i_at = at + cells;
-    lowering->slot_of = at + 2 * cells;
-    lowering->gradient_of = at + 3 * cells;
-    lowering->free_numbers = at + 4 * cells;
-    at += 6 * cells;
-    for (i = 0; i < LANE_DIRECTIONS; i++) {
-        lowering->sent[i] = at;
-        lowering->received[i] = at + ranks;
-        lowering->last_send[i] = at + 2 * ranks;
-        at += 3 * ranks;
-    }
-    return true;
-}
-
-static void lowering_release(struct lowering *lowering)
-{
-    free(lowering->tables);
-    free(lowering->slots);
-}
-
-static size_t cell(const struct lowering *lowering, const struct action *action)
-{
-    return (size_t)action->chunk * (size_t)lowering->compute->shape.microbatches +
-           (size_t)action->microbatch;
-}
-
-/* Clears only the entries that this rank uses, so that the whole stays linear in the ranks. */
-static void begin_line(struct lowering *lowering, int32_t rank)
-{
-    const struct plan *plan = lowering->compute;
-    size_t m = (size_t)plan->shape.microbatches;
-    size_t v = (size_t)plan->shape.virtual_stages;
-    size_t chunk;
-    int i;
-
-    lowering->rank = rank;
-    lowering->forwards = 0;
-    memset(lowering->f_at, 0xff, 4 * v * m * sizeof(int32_t));
-    for (chunk = 0; chunk < 2 * v; chunk++) {
-        lowering->slots[chunk].free = lowering->free_numbers + chunk * m;
-        lowering->slots[chunk].free_count = 0;
-        lowering->slots[chunk].made = 0;
-    }
-    for (chunk = 0; chunk < v; chunk++) {
-        int32_t stage = lowering->index->stage_of[(size_t)rank * v + chunk];
-
-        for (i = 0; i < LANE_DIRECTIONS; i++) {
-            int32_t from = plan_source(plan, stage, (enum lane_direction)i);
-            int32_t to = plan_target(plan, stage, (enum lane_direction)i);
-
-            if (from != ACTION_NONE) {
-                lowering->received[i][plan->rank_of[from]] = 0;
-            }
-            if (to != ACTION_NONE) {
-                lowering->sent[i][plan->rank_of[to]] = 0;
-                lowering->last_send[i][plan->rank_of[to]] = ACTION_NONE;
-            }
-        }
-    }
-}
 
 /* An action of the lowered line like `source`, of another kind, with nothing numbered yet. */
 static struct action derive(const struct action *source, enum action_kind kind)
@@ -144,7 +20,8 @@ static struct action derive(const struct action *source, enum action_kind kind)
                             .sequence = ACTION_NONE,
                             .slot = ACTION_NONE,
                             .gradient = ACTION_NONE,
-                            .landing = ACTION_NONE};
+                            .landing = ACTION_NONE,
+                            .target = ACTION_NONE};
     int i;
 
     for (i = 0; i < ACTION_DEPENDS; i++) {
@@ -185,13 +62,14 @@ static enum status put(struct lowering *lowering, const struct action *action)
 }
 
 /* What `consumer` waits for from the virtual stage before it in `direction`: its RECV, put here,
- * or the earlier action of this rank where both are neighbours on it. */
+ * or the earlier action of this rank where both are neighbours on it, which wrote its message into
+ * a landing buffer of the consumer's chunk. */
 static enum status put_source(struct lowering *lowering, struct action *consumer,
                               enum lane_direction direction)
 {
     const struct plan *plan = lowering->compute;
     int32_t source = plan_source(plan, consumer->virtual_stage, direction);
-    int32_t before = consumer->virtual_stage + (direction == LANE_F ? -1 : 1);
+    int32_t before = plan_local_source(plan, consumer->virtual_stage, direction);
     struct action receive = derive(consumer, ACTION_RECV);
 
     if (source != ACTION_NONE) {
@@ -201,7 +79,7 @@ static enum status put_source(struct lowering *lowering, struct action *consumer
         add_dependency(consumer, here(lowering));
         return put(lowering, &receive);
     }
-    if (before >= 0 && before < plan_stages(plan)) {
+    if (before != ACTION_NONE) {
         size_t at = (size_t)plan->chunk_of[before] * (size_t)plan->shape.microbatches +
                     (size_t)consumer->microbatch;
         int32_t local = direction == LANE_F ? lowering->f_at[at] : lowering->i_at[at];
@@ -213,8 +91,37 @@ static enum status put_source(struct lowering *lowering, struct action *consumer
                            before);
         }
         add_dependency(consumer, local);
+        consumer->landing = lowering->local_of[direction][lowering_cell(lowering, consumer)];
     }
     return STATUS_OK;
+}
+
+/* The landing buffer that a producer writes to where its consumer is a chunk of the same rank. */
+static void take_target(struct lowering *lowering, struct action *producer,
+                        enum lane_direction direction)
+{
+    const struct plan *plan = lowering->compute;
+    int32_t target = plan_local_target(plan, producer->virtual_stage, direction);
+
+    if (target != ACTION_NONE) {
+        int32_t chunk = plan->chunk_of[target];
+
+        producer->target = pool_take(&lowering->locals[direction][chunk]);
+        lowering->local_of[direction][(size_t)chunk * (size_t)plan->shape.microbatches +
+                                      (size_t)producer->microbatch] = producer->target;
+    }
+}
+
+/* Gives back what take_target() took, when the last reader, an action like `reader`, has its place
+ * in the line. */
+static void give_local(struct lowering *lowering, const struct action *reader,
+                       enum lane_direction direction)
+{
+    int32_t number = lowering->local_of[direction][lowering_cell(lowering, reader)];
+
+    if (number != ACTION_NONE) {
+        pool_give(&lowering->locals[direction][reader->chunk], number);
+    }
 }
 
 /* The SEND that must have ended before `producer` may write into the out buffer. */
@@ -276,10 +183,12 @@ static enum status lower_forward(struct lowering *lowering, const struct action 
     add_out_buffer(lowering, &action, LANE_F);
     at = here(lowering);
     action.slot = pool_take(slots);
-    lowering->f_at[cell(lowering, source)] = at;
-    lowering->slot_of[cell(lowering, source)] = action.slot;
+    lowering->f_at[lowering_cell(lowering, source)] = at;
+    lowering->slot_of[lowering_cell(lowering, source)] = action.slot;
+    take_target(lowering, &action, LANE_F);
     if (!plan_trains(plan)) {
         pool_give(slots, action.slot);
+        give_local(lowering, &action, LANE_F);
     }
     TRY(put(lowering, &action));
     TRY(put_send(lowering, &action, at, LANE_F));
@@ -291,7 +200,7 @@ static enum status lower_backward(struct lowering *lowering, const struct action
                                   enum action_kind kind)
 {
     struct action action = derive(source, kind);
-    size_t at_cell = cell(lowering, source);
+    size_t at_cell = lowering_cell(lowering, source);
     struct pool *gradients = &lowering->gradients[source->chunk];
     int32_t at;
 
@@ -307,7 +216,10 @@ static enum status lower_backward(struct lowering *lowering, const struct action
     action.gradient = pool_take(gradients);
     lowering->i_at[at_cell] = at;
     lowering->gradient_of[at_cell] = action.gradient;
+    take_target(lowering, &action, LANE_B);
+    give_local(lowering, &action, LANE_F);
     if (kind == ACTION_B) {
+        give_local(lowering, &action, LANE_B);
         pool_give(gradients, action.gradient);
         pool_give(&lowering->slots[source->chunk], action.slot);
     }
@@ -318,7 +230,7 @@ static enum status lower_backward(struct lowering *lowering, const struct action
 static enum status lower_weight(struct lowering *lowering, const struct action *source)
 {
     struct action action = derive(source, ACTION_W);
-    size_t at_cell = cell(lowering, source);
+    size_t at_cell = lowering_cell(lowering, source);
 
     if (lowering->i_at[at_cell] == ACTION_NONE) {
         return REFUSAL(lowering->compute, lowering->rank, lowering->source,
@@ -327,6 +239,8 @@ static enum status lower_weight(struct lowering *lowering, const struct action *
     add_dependency(&action, lowering->i_at[at_cell]);
     action.slot = lowering->slot_of[at_cell];
     action.gradient = lowering->gradient_of[at_cell];
+    action.landing = lowering->local_of[LANE_B][at_cell];
+    give_local(lowering, &action, LANE_B);
     pool_give(&lowering->gradients[source->chunk], action.gradient);
     pool_give(&lowering->slots[source->chunk], action.slot);
     return put(lowering, &action);
@@ -362,7 +276,7 @@ static enum status lower_action(struct lowering *lowering, const struct action *
 static int32_t most_actions(const struct plan *compute, int32_t rank)
 {
     const struct plan_line *line = &compute->lines[rank];
-    int32_t most = 3; /* two SYNC and STEP */
+    int32_t most = 4; /* two SYNC, REDUCE and STEP */
     int32_t i;
 
     for (i = 0; i < line->count; i++) {
@@ -381,10 +295,23 @@ static int32_t most_actions(const struct plan *compute, int32_t rank)
     return most;
 }
 
+/* Landing buffers of a lane into `stage` beyond what its chunk holds. Groups of more than p
+ * micro-batches come back to the rank that they left before it takes them: as many messages as a
+ * group is too large wait in the lanes that close the loop. */
+static int32_t depth_of(const struct plan *plan, int32_t stage, enum lane_direction direction)
+{
+    const struct plan_shape *shape = &plan->shape;
+    bool loop =
+        shape->schedule == SCHEDULE_INTERLEAVED_1F1B || shape->schedule == SCHEDULE_FORWARD_ONLY;
+    int32_t end = direction == LANE_F ? 0 : shape->ranks - 1;
+    int32_t excess = plan_group_size(shape) - shape->ranks;
+
+    return shape->lane_depth + (loop && stage % shape->ranks == end && excess > 0 ? excess : 0);
+}
+
 static void count_buffers(struct lowering *lowering)
 {
     const struct plan *plan = lowering->compute;
-    int32_t d = plan->shape.lane_depth;
     int32_t v = plan->shape.virtual_stages;
     int32_t chunk;
 
@@ -393,22 +320,50 @@ static void count_buffers(struct lowering *lowering)
         struct plan_buffers *buffers = &lowering->lowered->buffers[lowering->rank * v + chunk];
         bool from_before = plan_source(plan, stage, LANE_F) != ACTION_NONE;
         bool from_behind = plan_trains(plan) && plan_source(plan, stage, LANE_B) != ACTION_NONE;
+        int32_t local_f = lowering->locals[LANE_F][chunk].made;
+        int32_t local_b = lowering->locals[LANE_B][chunk].made;
 
         buffers->slots = lowering->slots[chunk].made;
         buffers->gradients = lowering->gradients[chunk].made;
-        buffers->landing_f = from_before ? buffers->slots + d : 0;
-        buffers->landing_b = from_behind ? buffers->gradients + d : 0;
+        buffers->landing_f = from_before ? buffers->slots + depth_of(plan, stage, LANE_F) : local_f;
+        buffers->landing_b =
+            from_behind ? buffers->gradients + depth_of(plan, stage, LANE_B) : local_b;
     }
+}
+
+/* What stands behind the last compute action of a rank that trains: REDUCE, which needs all of
+ * them, and so the last; the owner's SYNC; STEP, which needs both. */
+static enum status put_end(struct lowering *lowering)
+{
+    const struct plan *plan = lowering->compute;
+    const struct plan_line *line = &lowering->lowered->lines[lowering->rank];
+    struct action reduce = whole_rank(ACTION_REDUCE);
+    struct action sync = whole_rank(ACTION_SYNC);
+    struct action step = whole_rank(ACTION_STEP);
+
+    if (plan_reduces(plan)) {
+        int32_t last = line->count - 1;
+
+        while (last >= 0 && !action_is_compute((enum action_kind)line->actions[last].kind)) {
+            last--;
+        }
+        add_dependency(&reduce, last);
+        add_dependency(&step, here(lowering));
+        TRY(put(lowering, &reduce));
+    }
+    if (plan_syncs(plan) && lowering->rank == plan->rank_of[0]) {
+        add_dependency(&step, here(lowering));
+        TRY(put(lowering, &sync));
+    }
+    return put(lowering, &step);
 }
 
 static enum status lower_line(struct lowering *lowering, int32_t rank)
 {
     const struct plan *plan = lowering->compute;
     const struct plan_line *line = &plan->lines[rank];
-    struct action step = whole_rank(ACTION_STEP);
-    struct action sync = whole_rank(ACTION_SYNC);
 
-    begin_line(lowering, rank);
+    lowering_begin_line(lowering, rank);
     TRY(plan_reserve(lowering->lowered, rank, most_actions(plan, rank)));
     for (lowering->source = 0; lowering->source < line->count; lowering->source++) {
         TRY(lower_action(lowering, &line->actions[lowering->source]));
@@ -417,21 +372,15 @@ static enum status lower_line(struct lowering *lowering, int32_t rank)
     if (!plan_trains(plan)) {
         return STATUS_OK;
     }
-    if (plan_syncs(plan) && rank == plan->rank_of[0]) {
-        add_dependency(&step, here(lowering));
-        TRY(put(lowering, &sync));
-    }
-    return put(lowering, &step);
+    return put_end(lowering);
 }
 
 static enum status lower_all(struct lowering *lowering)
 {
     struct plan *lowered = lowering->lowered;
-    size_t table_bytes = (size_t)plan_stages(lowered) * sizeof(int32_t);
     int32_t rank;
 
-    memcpy(lowered->rank_of, lowering->compute->rank_of, table_bytes);
-    memcpy(lowered->chunk_of, lowering->compute->chunk_of, table_bytes);
+    TRY(plan_place_as(lowered, lowering->compute));
     lowered->lowered = true;
     for (rank = 0; rank < lowered->shape.ranks; rank++) {
         TRY(lower_line(lowering, rank));

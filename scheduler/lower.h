@@ -2,13 +2,18 @@
  * lower -- from a compute-only plan to the one that runs.
  *
  * For each rank, in the order of its compute actions:
- *   - before F and before I or B: the RECV of its message (nothing where the neighbour is the
- *     same rank or there is none), as late as that: on the CPU a RECV is passive;
+ *   - before F and before I or B: the RECV of its message, as late as that: on the CPU a RECV is
+ *     passive. Nothing where there is no neighbour; where it is a chunk of the same rank, its
+ *     result is written straight into a landing buffer here, which `target` there and `landing`
+ *     here name;
  *   - after F and after I: the SEND of what it made; a B becomes I, SEND, W where early_send and
  *     something is sent, and stays B, SEND otherwise;
  *   - SYNC on the rank of the last virtual stage right after its last F (the head's gradient is
  *     complete then), on the rank of virtual stage 0 before STEP; training plans only;
- *   - STEP at the end of every rank; forward-only plans have none. REDUCE comes with replicas.
+ *   - REDUCE, with replicas, behind the last compute action and the last SEND of every rank, and
+ *     before the owner's SYNC. The head's SYNC stays where it is: it sums the head's gradient over
+ *     the replicas itself, while the pipeline drains;
+ *   - STEP at the end of every rank; forward-only plans have neither.
  * Then slots, gradient sets, landing buffers and sequences are numbered, and dependencies written.
  */
 #ifndef SCHEDULER_LOWER_H

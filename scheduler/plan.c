@@ -17,7 +17,7 @@
 #define MOST_LANE_DEPTH     1024
 #define MOST_CELLS          ((int64_t)1 << 25) /* p·v·m */
 
-#define ACTION_BYTES ((size_t)(4 + 4 * (7 + ACTION_DEPENDS)))
+#define ACTION_BYTES ((size_t)(4 + 4 * (8 + ACTION_DEPENDS)))
 
 static const char *const schedule_texts[SCHEDULES] = {
 #define X(name, text) text,
@@ -46,10 +46,11 @@ static enum status check_shape(const struct plan_shape *shape)
         return status_fail(STATUS_ERR_REFUSED, "plan: schedule number %d is not one of %d",
                            (int)shape->schedule, (int)SCHEDULES);
     }
-    if (shape->virtual_stages > 1 && shape->schedule != SCHEDULE_FILE) {
+    if (shape->virtual_stages > 1 &&
+        (shape->schedule == SCHEDULE_GPIPE || shape->schedule == SCHEDULE_1F1B)) {
         return status_fail(STATUS_ERR_REFUSED,
                            "plan: schedule %s has one chunk a rank, found virtual_stages %d; set "
-                           "it to 1, or give an order with `file:PATH`",
+                           "it to 1, or the schedule to interleaved_1f1b or file:PATH",
                            schedule_text(shape->schedule), shape->virtual_stages);
     }
     cells = (int64_t)shape->ranks * shape->virtual_stages * shape->microbatches;
@@ -93,6 +94,39 @@ enum status plan_create(const struct plan_shape *shape, struct plan **plan_out)
     return STATUS_OK;
 }
 
+enum status plan_place_as(struct plan *plan, const struct plan *other)
+{
+    size_t table_bytes = (size_t)plan_stages(plan) * sizeof(int32_t);
+    int32_t rank;
+
+    ENSURE(plan_stages(plan) == plan_stages(other) && plan->shape.ranks == other->shape.ranks,
+           "%d ranks placed as %d", plan->shape.ranks, other->shape.ranks);
+    memcpy(plan->rank_of, other->rank_of, table_bytes);
+    memcpy(plan->chunk_of, other->chunk_of, table_bytes);
+    if (other->source == NULL) {
+        return STATUS_OK;
+    }
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
+        plan->lines[rank].source_line = other->lines[rank].source_line;
+    }
+    plan->source = strdup(other->source);
+    return plan->source != NULL ? STATUS_OK
+                                : status_fail(STATUS_ERR_NO_MEMORY,
+                                              "plan %s: no memory for its name", other->source);
+}
+
+bool plan_is_loop(const struct plan *plan)
+{
+    int32_t stage;
+
+    for (stage = 0; stage < plan_stages(plan); stage++) {
+        if (plan->rank_of[stage] != stage % plan->shape.ranks) {
+            return false;
+        }
+    }
+    return true;
+}
+
 enum status plan_reserve(struct plan *plan, int32_t rank, int32_t count)
 {
     struct plan_line *line = &plan->lines[rank];
@@ -133,9 +167,11 @@ bool plan_trains(const struct plan *plan)
     return plan->shape.schedule != SCHEDULE_FORWARD_ONLY;
 }
 
-static int32_t remote_stage(const struct plan *plan, int32_t stage, int32_t other)
+/* `other` where it is a virtual stage, on the same rank or not as wanted. */
+static int32_t neighbour(const struct plan *plan, int32_t stage, int32_t other, bool local)
 {
-    if (other < 0 || other >= plan_stages(plan) || plan->rank_of[other] == plan->rank_of[stage]) {
+    if (other < 0 || other >= plan_stages(plan) ||
+        (plan->rank_of[other] == plan->rank_of[stage]) != local) {
         return ACTION_NONE;
     }
     return other;
@@ -143,18 +179,33 @@ static int32_t remote_stage(const struct plan *plan, int32_t stage, int32_t othe
 
 int32_t plan_source(const struct plan *plan, int32_t stage, enum lane_direction direction)
 {
-    return remote_stage(plan, stage, direction == LANE_F ? stage - 1 : stage + 1);
+    return neighbour(plan, stage, direction == LANE_F ? stage - 1 : stage + 1, false);
 }
 
 int32_t plan_target(const struct plan *plan, int32_t stage, enum lane_direction direction)
 {
-    return remote_stage(plan, stage, direction == LANE_F ? stage + 1 : stage - 1);
+    return neighbour(plan, stage, direction == LANE_F ? stage + 1 : stage - 1, false);
+}
+
+int32_t plan_local_source(const struct plan *plan, int32_t stage, enum lane_direction direction)
+{
+    return neighbour(plan, stage, direction == LANE_F ? stage - 1 : stage + 1, true);
+}
+
+int32_t plan_local_target(const struct plan *plan, int32_t stage, enum lane_direction direction)
+{
+    return neighbour(plan, stage, direction == LANE_F ? stage + 1 : stage - 1, true);
 }
 
 bool plan_syncs(const struct plan *plan)
 {
     return plan->shape.embedding_sync && plan_trains(plan) &&
            plan->rank_of[0] != plan->rank_of[plan_stages(plan) - 1];
+}
+
+bool plan_reduces(const struct plan *plan)
+{
+    return plan->shape.reduce && plan_trains(plan);
 }
 
 const struct plan_buffers *plan_buffers_of(const struct plan *plan, int32_t rank, int32_t chunk)
@@ -189,6 +240,7 @@ static void pack_action(const struct action *action, unsigned char *at)
     at = pack_int32(at, action->slot);
     at = pack_int32(at, action->gradient);
     at = pack_int32(at, action->landing);
+    at = pack_int32(at, action->target);
     for (i = 0; i < ACTION_DEPENDS; i++) {
         at = pack_int32(at, action->depends[i]);
     }
@@ -224,6 +276,7 @@ void plan_destroy(struct plan **plan)
     free(old->buffers);
     free(old->rank_of);
     free(old->chunk_of);
+    free(old->source);
     free(old);
     *plan = NULL;
 }
@@ -243,8 +296,8 @@ enum status schedule_parse(const char *text, enum schedule *schedule_out)
         }
     }
     return status_fail(STATUS_ERR_REFUSED,
-                       "schedule \"%s\" is not known: expected gpipe, 1f1b, forward_only or "
-                       "file:PATH",
+                       "schedule \"%s\" is not known: expected gpipe, 1f1b, interleaved_1f1b, "
+                       "forward_only or file:PATH",
                        text);
 }
 

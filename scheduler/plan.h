@@ -13,6 +13,14 @@
  *   landing B      the gradient of its output, read in place by I and W; when W has ended
  * A lane has one out buffer at its sender. Messages of a lane into one chunk fill its landing
  * buffers in turn.
+ *
+ * d is `lane_depth`; lanes that close the loop of interleaved groups have as many more as the first
+ * group is larger than p (scheduler/generate.h), because so many messages wait there.
+ *
+ * Where two neighbouring virtual stages are chunks of one rank, nothing is sent: the producer
+ * writes into a landing buffer of the consumer's chunk (`target` of struct action). Those buffers
+ * are taken like slots, when the producer stands in the line, and given back when the last reader
+ * has ended; the line is their only order, so that they need neither lane nor credit.
  */
 #ifndef SCHEDULER_PLAN_H
 #define SCHEDULER_PLAN_H
@@ -29,10 +37,11 @@ extern "C" {
 #endif
 
 /* name, text. The list grows with the generators. */
-#define SCHEDULE_TABLE(X)           \
-    X(GPIPE, "gpipe")               \
-    X(1F1B, "1f1b")                 \
-    X(FORWARD_ONLY, "forward_only") \
+#define SCHEDULE_TABLE(X)                   \
+    X(GPIPE, "gpipe")                       \
+    X(1F1B, "1f1b")                         \
+    X(INTERLEAVED_1F1B, "interleaved_1f1b") \
+    X(FORWARD_ONLY, "forward_only")         \
     X(FILE, "file") /* orders that were read; written `file:PATH` */
 
 enum schedule {
@@ -47,24 +56,28 @@ struct plan_shape {
     enum schedule schedule;
     int32_t ranks;          /* p >= 1 */
     int32_t microbatches;   /* m >= 1 */
-    int32_t virtual_stages; /* v >= 1 chunks a rank; more than 1 in SCHEDULE_FILE only */
+    int32_t virtual_stages; /* v >= 1 chunks a rank; 1 for gpipe and 1f1b */
     int32_t lane_depth;     /* d >= 1: landing buffers beyond what the orders hold */
     bool early_send;        /* a B becomes I, SEND, W */
     bool embedding_sync;    /* tied embedding and p > 1: a SYNC on the first and the last rank */
+    bool reduce; /* dp > 1: gradients are summed over the replicas; a REDUCE on each rank */
 };
 
 struct plan_line {
     struct action *actions; /* owns */
     int32_t count;
-    int32_t capacity; /* private to plan.c */
+    int32_t source_line; /* where it stands in the plan's `source`, from 1; 0 where there is none */
+    int32_t capacity;    /* private to plan.c */
 };
 
 /* Buffers that a chunk of a rank needs; 0 in compute-only plans. */
 struct plan_buffers {
     int32_t slots;     /* stash slots = peak of stashes */
     int32_t gradients; /* gradient sets = peak of I begun and W not ended */
-    int32_t landing_f; /* landing buffers of its input: slots + d; 0 on virtual stage 0 */
-    int32_t landing_b; /* landing buffers of dY: gradients + d; 0 on the last virtual stage */
+    int32_t landing_f; /* landing buffers of its input: slots + d; the peak of those in use where
+                          the stage before is on this rank; 0 on virtual stage 0 */
+    int32_t landing_b; /* landing buffers of dY: gradients + d; the peak where the stage behind is
+                          on this rank; 0 on the last virtual stage */
 };
 
 struct plan {
@@ -74,12 +87,20 @@ struct plan {
     struct plan_buffers *buffers; /* owns; [rank · v + chunk] */
     int32_t *rank_of;             /* owns; rank of each virtual stage, p·v */
     int32_t *chunk_of;            /* owns; chunk of each virtual stage on its rank */
+    char *source; /* owns; the file that the orders were read from, NULL where generated */
 };
 
 /* An empty compute-only plan with its placement (loop: virtual stage s on rank s mod p).
  * STATUS_ERR_REFUSED where the shape is not legal, naming the key and the legal values. The
  * caller owns *plan_out. */
 enum status plan_create(const struct plan_shape *shape, struct plan **plan_out);
+
+/* Gives `plan` the placement of `other`, which has the same extents, and the places in a file that
+ * its lines came from. */
+enum status plan_place_as(struct plan *plan, const struct plan *other);
+
+/* Whether virtual stage s is chunk s div p of rank s mod p, as in every generated plan. */
+bool plan_is_loop(const struct plan *plan);
 
 /* Makes room for `count` actions in the line of `rank`, so that as many plan_append() calls
  * neither fail nor move it. */
@@ -99,8 +120,16 @@ bool plan_trains(const struct plan *plan);
 int32_t plan_source(const struct plan *plan, int32_t stage, enum lane_direction direction);
 int32_t plan_target(const struct plan *plan, int32_t stage, enum lane_direction direction);
 
+/* The virtual stage on the same rank that `stage` gets its input of `direction` from, and the one
+ * that gets its result. ACTION_NONE where there is none or it is on another rank. */
+int32_t plan_local_source(const struct plan *plan, int32_t stage, enum lane_direction direction);
+int32_t plan_local_target(const struct plan *plan, int32_t stage, enum lane_direction direction);
+
 /* Whether the embedding group is on two ranks and synced: SYNC at both ends. */
 bool plan_syncs(const struct plan *plan);
+
+/* Whether every rank sums its gradients over the replicas: REDUCE on each. */
+bool plan_reduces(const struct plan *plan);
 
 const struct plan_buffers *plan_buffers_of(const struct plan *plan, int32_t rank, int32_t chunk);
 

@@ -1,5 +1,6 @@
 #include "scheduler/plan_chart.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,9 @@ static void draw_action(char *row, int32_t begin, int32_t end, const struct acti
     int bytes = snprintf(label, sizeof(label), "%s%d",
                          action_kind_text((enum action_kind)action->kind), action->microbatch);
 
+    if (action->chunk % 2 == 1) {
+        label[0] = (char)tolower((unsigned char)label[0]);
+    }
     memset(row + begin, '-', (size_t)width);
     memcpy(row + begin, label, bytes <= width ? (size_t)bytes : 1);
     if (bytes < width) {

@@ -1,7 +1,8 @@
 /*
  * plan_chart -- a simulated plan as a picture in characters, a row a rank, time to the right.
  *
- * `F3` is the forward of micro-batch 3, as wide as it takes; dots are idle time. Where the width
+ * `F3` is the forward of micro-batch 3, as wide as it takes; dots are idle time. Of several chunks a
+ * rank, every second one has small letters. Where the width
  * does not hold the numbers, the letters stand alone.
  */
 #ifndef SCHEDULER_PLAN_CHART_H

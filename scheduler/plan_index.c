@@ -111,6 +111,15 @@ static enum status make_lanes(struct plan_index *index, const struct plan *plan)
     return STATUS_OK;
 }
 
+/* Whether an action like `action` may name `other`. Whoever walks the line may wait for a dependency
+ * where the action stands, so only compute and STEP, whose waits the graph knows, name a message. */
+static bool may_name(const struct action *action, const struct action *other)
+{
+    return action_is_compute((enum action_kind)action->kind) || action->kind == ACTION_STEP ||
+           (action->kind != ACTION_RECV &&
+            (action_is_compute((enum action_kind)other->kind) || other->kind == ACTION_REDUCE));
+}
+
 static enum status check_depends(const struct plan *plan, int32_t rank, int32_t i)
 {
     const struct action *action = &plan->lines[rank].actions[i];
@@ -126,6 +135,12 @@ static enum status check_depends(const struct plan *plan, int32_t rank, int32_t 
         }
         if (open && other != ACTION_NONE) {
             return REFUSAL(plan, rank, i, "dependency %d stands behind an empty place", other);
+        }
+        if (other != ACTION_NONE && !may_name(action, &plan->lines[rank].actions[other])) {
+            return REFUSAL(plan, rank, i,
+                           "may not wait for action %d: only compute and STEP wait for messages, "
+                           "and a RECV for nothing in its line",
+                           other);
         }
         open = other == ACTION_NONE;
     }
@@ -156,16 +171,22 @@ static enum status check_message(const struct plan *plan, int32_t rank, int32_t 
     return STATUS_OK;
 }
 
+/* SYNC, REDUCE and STEP are of a whole rank. */
+static bool has_virtual_stage(enum action_kind kind)
+{
+    return action_is_compute(kind) || kind == ACTION_SEND || kind == ACTION_RECV;
+}
+
 /* Everything that can be said about an action without looking at another. */
 static enum status check_action(const struct plan *plan, int32_t rank, int32_t i)
 {
     const struct action *action = &plan->lines[rank].actions[i];
 
     TRY(check_depends(plan, rank, i));
-    if (action->kind >= ACTION_KINDS || action->kind == ACTION_REDUCE) {
-        return REFUSAL(plan, rank, i, "this kind of action is not part of a plan yet known");
+    if (action->kind >= ACTION_KINDS) {
+        return REFUSAL(plan, rank, i, "kind %d is not one of %d", action->kind, (int)ACTION_KINDS);
     }
-    if (action->kind == ACTION_SYNC || action->kind == ACTION_STEP) {
+    if (!has_virtual_stage((enum action_kind)action->kind)) {
         if (!plan->lowered || action->virtual_stage != ACTION_NONE ||
             action->microbatch != ACTION_NONE || action->direction != LANE_F) {
             return REFUSAL(plan, rank, i, "expected in lowered plans only, for the whole rank");

@@ -4,8 +4,8 @@
  * Whoever follows a plan across ranks (lowering, validation, the graph, the simulation) asks here
  * for the place of an action by virtual stage and micro-batch. Building it checks each action by
  * itself: known kind, virtual stage on this rank, micro-batch in range, right peer, dependencies
- * that point backwards, nothing twice. What is missing has ACTION_NONE: completeness is the
- * validator's question.
+ * that point backwards and to what this kind may wait for, nothing twice. What is missing has
+ * ACTION_NONE: completeness is the validator's question.
  *
   * Memory is a few integers a micro-batch and virtual stage. Neighbouring stages of one micro-batch
  * lie side by side (plan_index_cell), because that is how a micro-batch is followed: with a row a

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/depth.h"
 #include "scheduler/validate.h"
 
 static int64_t count_messages(const struct plan *plan)
@@ -34,6 +35,7 @@ static enum status make(const struct plan *lowered, const struct plan_costs *cos
     TRY(plan_peaks(lowered, false, report->peak_w0));
     TRY(plan_peaks(lowered, true, report->peak_wall));
     TRY(plan_min_depth(lowered, &report->min_depth));
+    TRY(plan_perf_depth(lowered, costs, &report->perf_depth));
     TRY(plan_simulate(lowered, costs, &report->simulation));
     report->messages = count_messages(lowered);
     report->bubble_ratio =

@@ -20,6 +20,7 @@ struct plan_report {
     double *peak_wall;            /* owns; with W */
     int64_t messages;             /* SENDs of all ranks */
     int32_t min_depth;            /* plan_min_depth() */
+    int32_t perf_depth;           /* plan_perf_depth() at these costs */
     struct simulation simulation; /* owns; times in the unit of the costs */
 };
 

@@ -3,6 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
 
 #define MOST_FILE_BYTES ((size_t)1 << 30)
 #define MOST_RANKS      65536
@@ -61,6 +64,7 @@ enum status plan_text_print(const struct plan *plan, enum plan_text_form form, F
 struct cell {
     struct action action;
     int32_t rank;
+    int32_t line; /* of the text */
 };
 
 struct reader {
@@ -71,12 +75,15 @@ struct reader {
     size_t line_begin;
     int32_t line; /* from 1 */
     int32_t ranks;
+    int32_t last_rank_line;
     struct cell *cells; /* owns */
     size_t cell_count;
     size_t cell_capacity;
     int64_t forwards;
     int32_t last_stage;
+    int32_t last_stage_line; /* where it first stands */
     int32_t last_microbatch;
+    int32_t last_microbatch_line;
 };
 
 #define SHOWN_BYTES 24
@@ -145,12 +152,17 @@ static enum status keep(struct reader *reader, const struct action *action)
     }
     reader->cells[reader->cell_count].action = *action;
     reader->cells[reader->cell_count].rank = reader->ranks;
+    reader->cells[reader->cell_count].line = reader->line;
     reader->cell_count++;
     reader->forwards += action->kind == ACTION_F;
-    reader->last_stage =
-        action->virtual_stage > reader->last_stage ? action->virtual_stage : reader->last_stage;
-    reader->last_microbatch =
-        action->microbatch > reader->last_microbatch ? action->microbatch : reader->last_microbatch;
+    if (action->virtual_stage > reader->last_stage) {
+        reader->last_stage = action->virtual_stage;
+        reader->last_stage_line = reader->line;
+    }
+    if (action->microbatch > reader->last_microbatch) {
+        reader->last_microbatch = action->microbatch;
+        reader->last_microbatch_line = reader->line;
+    }
     return STATUS_OK;
 }
 
@@ -232,6 +244,7 @@ static enum status read_line(struct reader *reader, size_t end)
     TRY(read_prefix(reader, end));
     TRY(read_cells(reader, end));
     reader->ranks++;
+    reader->last_rank_line = reader->line;
     return STATUS_OK;
 }
 
@@ -252,12 +265,14 @@ static enum status read_all(struct reader *reader)
     return STATUS_OK;
 }
 
-static enum status agree(const struct reader *reader, const char *key, int32_t wanted,
+static enum status agree(const struct reader *reader, int32_t line, const char *key, int32_t wanted,
                          int64_t found)
 {
     if (wanted != 0 && wanted != found) {
-        return status_fail(STATUS_ERR_REFUSED, "plan %s: %s is %lld, expected %d", reader->name,
-                           key, (long long)found, wanted);
+        return status_fail(STATUS_ERR_REFUSED,
+                           "plan %s, line %d: %s is %lld, expected %d: the plan and the job must "
+                           "have the same",
+                           reader->name, line, key, (long long)found, wanted);
     }
     return STATUS_OK;
 }
@@ -268,12 +283,18 @@ static enum status find_shape(const struct reader *reader, const struct plan_sha
     int64_t stages = (int64_t)reader->last_stage + 1;
     int64_t microbatches = (int64_t)reader->last_microbatch + 1;
 
+    TRY(agree(reader, reader->last_rank_line, "pp, the number of ranks,", wanted->ranks,
+              reader->ranks));
     if (reader->cell_count == 0 || reader->ranks == 0 || stages % reader->ranks != 0) {
         return status_fail(STATUS_ERR_REFUSED,
                            "plan %s: %lld virtual stages on %d ranks, expected the same number, at "
                            "least 1, on each",
                            reader->name, (long long)stages, reader->ranks);
     }
+    TRY(agree(reader, reader->last_microbatch_line, "num_microbatches", wanted->microbatches,
+              microbatches));
+    TRY(agree(reader, reader->last_stage_line, "virtual_stages", wanted->virtual_stages,
+              stages / reader->ranks));
     if (reader->forwards != stages * microbatches) {
         return status_fail(STATUS_ERR_REFUSED,
                            "plan %s: %lld F for %lld virtual stages and %lld micro-batches, "
@@ -281,9 +302,6 @@ static enum status find_shape(const struct reader *reader, const struct plan_sha
                            reader->name, (long long)reader->forwards, (long long)stages,
                            (long long)microbatches);
     }
-    TRY(agree(reader, "number of ranks", wanted->ranks, reader->ranks));
-    TRY(agree(reader, "num_microbatches", wanted->microbatches, microbatches));
-    TRY(agree(reader, "virtual_stages", wanted->virtual_stages, stages / reader->ranks));
     *shape = *wanted;
     shape->ranks = reader->ranks;
     shape->microbatches = (int32_t)microbatches;
@@ -307,7 +325,10 @@ static enum status find_placement(const struct reader *reader, struct plan *plan
                            reader->name);
     }
     for (i = reader->cell_count; i > 0; i--) {
-        plan->rank_of[reader->cells[i - 1].action.virtual_stage] = reader->cells[i - 1].rank;
+        const struct cell *cell = &reader->cells[i - 1];
+
+        plan->rank_of[cell->action.virtual_stage] = cell->rank;
+        plan->lines[cell->rank].source_line = cell->line;
     }
     for (stage = 0; stage < plan_stages(plan) && status == STATUS_OK; stage++) {
         plan->chunk_of[stage] = chunks[plan->rank_of[stage]]++;
@@ -332,6 +353,11 @@ static enum status build(const struct reader *reader, const struct plan_shape *w
 
     TRY(find_shape(reader, wanted, &shape));
     TRY(plan_create(&shape, &plan));
+    plan->source = strdup(reader->name);
+    if (plan->source == NULL) {
+        status = status_fail(STATUS_ERR_NO_MEMORY, "plan %s: no memory for its name", reader->name);
+        goto fail;
+    }
     TRY_OR(fail, status, find_placement(reader, plan));
     for (i = 0; i < reader->cell_count; i++) {
         struct action action = reader->cells[i].action;
@@ -367,60 +393,24 @@ enum status plan_text_parse(const char *name, const char *text, size_t text_byte
     return status;
 }
 
-static enum status read_bytes(const char *path, FILE *file, char **text_out, size_t *bytes_out)
-{
-    size_t capacity = (size_t)1 << 16;
-    size_t bytes = 0;
-    char *text = NULL;
-
-    for (;;) {
-        char *larger = realloc(text, capacity);
-        size_t got;
-
-        if (larger == NULL) {
-            free(text);
-            return status_fail(STATUS_ERR_NO_MEMORY, "plan %s: no memory for %zu bytes", path,
-                               capacity);
-        }
-        text = larger;
-        got = fread(text + bytes, 1, capacity - bytes, file);
-        bytes += got;
-        if (bytes < capacity) {
-            break;
-        }
-        if (capacity > MOST_FILE_BYTES / 2) {
-            free(text);
-            return status_fail(STATUS_ERR_REFUSED, "plan %s: expected at most %zu bytes", path,
-                               capacity);
-        }
-        capacity *= 2;
-    }
-    if (ferror(file) != 0) {
-        free(text);
-        return status_fail(STATUS_ERR_REFUSED, "plan %s: cannot be read: %s", path,
-                           strerror(errno));
-    }
-    *text_out = text;
-    *bytes_out = bytes;
-    return STATUS_OK;
-}
-
 enum status plan_text_read(const char *path, const struct plan_shape *shape, struct plan **plan_out)
 {
-    FILE *file = fopen(path, "rbe");
     char *text = NULL;
     size_t bytes = 0;
     enum status status;
 
-    if (file == NULL) {
-        return status_fail(STATUS_ERR_REFUSED, "plan %s: cannot be opened: %s", path,
-                           strerror(errno));
+    if (access(path, R_OK) != 0) {
+        return status_fail(
+            STATUS_ERR_REFUSED,
+            "plan %s: cannot be read: %s; the schedule is file:PATH, and PATH counts "
+            "from the working directory",
+            path, strerror(errno));
     }
-    status = read_bytes(path, file, &text, &bytes);
-    (void)fclose(file);
-    if (status == STATUS_OK) {
-        status = plan_text_parse(path, text, bytes, shape, plan_out);
+    status = file_read(path, MOST_FILE_BYTES, &text, &bytes);
+    if (status < 0) {
+        return status;
     }
+    status = plan_text_parse(path, text, bytes, shape, plan_out);
     free(text);
     return status;
 }

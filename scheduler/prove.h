@@ -1,5 +1,5 @@
 /*
- * prove -- from a shape to the plan that may run: generated, lowered, validated.
+ * prove -- from a shape to the plan that may run: generated or read, lowered, validated.
  *
  * The one way in which a launcher and every rank make their plan, so that all make the same one
  * and none runs a plan that was not proved.
@@ -14,9 +14,17 @@
 extern "C" {
 #endif
 
-/* The caller owns *lowered_out. STATUS_ERR_REFUSED as plan_generate(), plan_lower() and
- * plan_validate(). */
-enum status plan_prove(const struct plan_shape *shape, struct plan **lowered_out);
+/* The compute-only plan: generated, or for SCHEDULE_FILE read from `path`, which stands in messages
+ * and is not looked at for any other schedule. The caller owns *compute_out. STATUS_ERR_REFUSED as
+ * plan_generate() and plan_text_read(). */
+enum status plan_make(const struct plan_shape *shape, const char *path, struct plan **compute_out);
+
+/* The same, lowered and validated. The caller owns *lowered_out. STATUS_ERR_REFUSED as plan_make(),
+ * plan_lower() and plan_validate(). */
+enum status plan_prove(const struct plan_shape *shape, const char *path, struct plan **lowered_out);
+
+/* The forward-only plan on the placement of `training`, lowered and validated. */
+enum status plan_prove_evaluation(const struct plan *training, struct plan **lowered_out);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@ struct clockwork {
     struct simulation *simulation;
 };
 
-static double duration(const struct plan_costs *costs, const struct action *action)
+double plan_action_cost(const struct plan_costs *costs, const struct action *action)
 {
     switch ((enum action_kind)action->kind) {
     case ACTION_F:
@@ -47,7 +47,8 @@ static void visit(void *context, struct graph_node node, const struct graph_edge
     }
     simulation->begin[node.rank][node.index] = begin;
     simulation->end[node.rank][node.index] =
-        begin + duration(clockwork->costs, &clockwork->plan->lines[node.rank].actions[node.index]);
+        begin +
+        plan_action_cost(clockwork->costs, &clockwork->plan->lines[node.rank].actions[node.index]);
 }
 
 static enum status simulation_init(struct simulation *simulation, const struct plan *plan,
@@ -89,7 +90,7 @@ static void sum_up(struct simulation *simulation, const struct plan *plan,
             if (action_is_compute((enum action_kind)line->actions[i].kind)) {
                 first = first < 0.0 ? simulation->begin[rank][i] : first;
                 last = simulation->end[rank][i];
-                load += duration(costs, &line->actions[i]);
+                load += plan_action_cost(costs, &line->actions[i]);
             }
         }
         simulation->makespan = last > simulation->makespan ? last : simulation->makespan;
@@ -215,6 +216,8 @@ enum status plan_idle_share(const struct plan *lowered, const struct plan_costs 
     }
     if (simulation.makespan > 0.0) {
         share = 1.0 - busy / (lowered->shape.ranks * simulation.makespan);
+        /* Where nothing is idle, rounding may leave less than nothing. */
+        share = share > 0.0 ? share : 0.0;
     }
     simulation_release(&simulation);
     *share_out = share;

@@ -39,6 +39,9 @@ struct simulation {
     double *times; /* owns; private to simulate.c */
 };
 
+/* How long the action takes: that of a chunk, the latency of a message for a RECV, else nothing. */
+double plan_action_cost(const struct plan_costs *costs, const struct action *action);
+
 /* STATUS_ERR_REFUSED where the plan deadlocks (it was not validated then). */
 enum status plan_simulate(const struct plan *lowered, const struct plan_costs *costs,
                           struct simulation *simulation_out);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "scheduler/escape.h"
+#include "scheduler/trace_chunk.h"
 #include "scheduler/trace_event.h"
 #include "scheduler/trace_message.h"
 #include "scheduler/trace_summary.h"
@@ -26,10 +27,12 @@ struct timeline {
     const struct trace_run *run;
     struct trace_summary summary;   /* owns */
     struct trace_message *messages; /* owns */
+    struct trace_chunks *chunks;    /* owns; by rank, as in the run */
     size_t message_count;
     FILE *file; /* borrows */
     int32_t rows;
     int32_t microbatches;
+    int32_t most_chunks; /* of a rank */
     int32_t first_step;
     int32_t last_step;
     int64_t begin_ns; /* left edge of the window */
@@ -45,6 +48,7 @@ struct timeline {
     X(B, "#f4938a", "backward")          \
     X(OPTIMIZER, "#b99cf0", "optimizer") \
     X(STEP, "#bcc6d2", "step")           \
+    X(REDUCE, "#6fcfc3", "reduction")    \
     X(SYNC, "#ee7fb0", "embedding sync") \
     X(DATA, "#d2b48c", "data")           \
     X(EVALUATE, "#dccbe8", "evaluation") \
@@ -105,8 +109,15 @@ static enum status measure(struct timeline *timeline)
     for (size_t index = 0; index < timeline->run->count; index++) {
         const struct trace_rank *rank = &timeline->run->ranks[index];
 
-        for (size_t item = 0; is_drawn(rank) && item < rank->count; item++) {
+        if (!is_drawn(rank)) {
+            continue;
+        }
+        for (size_t item = 0; item < rank->count; item++) {
             measure_span(timeline, &rank->spans[item]);
+        }
+        TRY(trace_chunks_find(rank, &timeline->chunks[index]));
+        if (timeline->chunks[index].count > timeline->most_chunks) {
+            timeline->most_chunks = timeline->chunks[index].count;
         }
     }
     if (timeline->begin_ns >= timeline->end_ns) {
@@ -169,6 +180,10 @@ static enum status draw_title(const struct timeline *timeline, const char *title
     (void)fprintf(timeline->file, " · %d stage%s · %d micro-batch%s", (int)timeline->rows,
                   timeline->rows == 1 ? "" : "s", (int)timeline->microbatches,
                   timeline->microbatches == 1 ? "" : "es");
+    if (timeline->most_chunks > 1) {
+        (void)fprintf(timeline->file, " · %d chunks a stage, the later the paler",
+                      (int)timeline->most_chunks);
+    }
     if (timeline->summary.steps > 0) {
         (void)fprintf(timeline->file, " · pipeline %.4g ms a step · bubble %.1f%%",
                       timeline->summary.span_ns / timeline->summary.steps / 1e6,
@@ -284,6 +299,16 @@ static void draw_number(const struct timeline *timeline, const struct span *span
     }
 }
 
+/* The first chunk of a rank has the full colour. */
+static double shade_of(const struct trace_chunks *chunks, const struct span *span)
+{
+    int32_t chunk = trace_kind_is_compute(span->kind)
+                        ? trace_chunks_of(chunks, span->args[TRACE_ARG_VIRTUAL_STAGE])
+                        : 0;
+
+    return chunk > 0 ? 1.0 - 0.6 * chunk / chunks->count : 1.0;
+}
+
 static void draw_bar(const struct timeline *timeline, const struct trace_rank *rank,
                      const struct span *span)
 {
@@ -299,15 +324,20 @@ static void draw_bar(const struct timeline *timeline, const struct trace_rank *r
     double y = y_of(rank) + (thin ? BAR_HEIGHT + 2.0 : 0.0);
     /* A hair of white between neighbours, as long as both can be seen. */
     double gap = width > 3.0 ? 0.6 : 0.0;
+    double shade = shade_of(&timeline->chunks[rank - timeline->run->ranks], span);
+    char opacity[32] = "";
     char name[48];
 
     (void)trace_event_name(span, name, sizeof(name));
+    if (shade < 1.0) {
+        (void)snprintf(opacity, sizeof(opacity), " fill-opacity=\"%.2f\"", shade);
+    }
     (void)fprintf(timeline->file,
-                  "<rect class=\"bar %s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" "
+                  "<rect class=\"bar %s\"%s x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" "
                   "rx=\"%d\"><title>%s, %.3f ms, step %d</title></rect>\n",
-                  class_names[span->kind], x, y, width - gap, thin ? SYNC_HEIGHT : BAR_HEIGHT,
-                  width > 6.0 ? 2 : 0, name, (double)(span->end_ns - span->begin_ns) / 1e6,
-                  (int)span->args[TRACE_ARG_STEP]);
+                  class_names[span->kind], opacity, x, y, width - gap,
+                  thin ? SYNC_HEIGHT : BAR_HEIGHT, width > 6.0 ? 2 : 0, name,
+                  (double)(span->end_ns - span->begin_ns) / 1e6, (int)span->args[TRACE_ARG_STEP]);
     if (trace_kind_is_compute(span->kind) && span->args[TRACE_ARG_MICROBATCH] >= 0) {
         draw_number(timeline, span, x, y, width);
     }
@@ -448,12 +478,20 @@ enum status timeline_write(const struct trace_run *run, const char *title, const
     if (title == NULL) {
         title = run->name == NULL ? "" : run->name;
     }
-    TRY(measure(&timeline));
+    timeline.chunks = calloc(run->count + 1, sizeof(*timeline.chunks));
+    if (timeline.chunks == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "timeline: chunks of %zu ranks", run->count);
+    }
+    TRY_OR(done, status, measure(&timeline));
     TRY_OR(done, status, trace_summary_make(run, &timeline.summary));
     TRY_OR(done, status, trace_messages_find(run, &timeline.messages, &timeline.message_count));
     status = draw_file(&timeline, title, path);
 done:
     trace_summary_release(&timeline.summary);
     free(timeline.messages);
+    for (size_t index = 0; index < run->count; index++) {
+        trace_chunks_release(&timeline.chunks[index]);
+    }
+    free(timeline.chunks);
     return status;
 }

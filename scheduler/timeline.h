@@ -2,7 +2,7 @@
  * timeline -- the picture of a run: what each stage did, when, and who waited for whom.
  *
  * An SVG, 1200 pixels wide, a row a stage: bars of F, I, W, B, optimizer and the rest coloured by
- * kind, with the micro-batch's number where it fits; waits as pale gaps; embedding sync as a thin
+ * kind, with the micro-batch's number where it fits and paler for later chunks of a rank; waits as pale gaps; embedding sync as a thin
  * bar below its row; messages as thin arrows from the end of what made them to their use; the
  * bubble of each stage at the right. Evaluation is one bar.
  *

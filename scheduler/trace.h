@@ -20,18 +20,19 @@ extern "C" {
 #endif
 
 /* kind, name in the trace, track. The first ones are compute. */
-#define TRACE_TABLE(X)                                                               \
-    X(F, "F", "compute")                                                             \
-    X(I, "I", "compute")                                                             \
-    X(W, "W", "compute")                                                             \
-    X(B, "B", "compute")                                                             \
-    X(WAIT, "wait", "wait")      /* the main thread waits for a message or buffer */ \
-    X(SEND, "send", "send")      /* a message is copied to its landing buffer */     \
-    X(RECV, "recv", "recv")      /* from the wish for a message to its use */        \
-    X(SYNC, "sync", "embedding") /* embedding group: gradient there, weights back */ \
-    X(STEP, "step", "control")   /* the STEP round trip */                           \
-    X(OPTIMIZER, "optimizer", "optimizer")                                           \
-    X(DATA, "data", "data") /* waiting for the loader */                             \
+#define TRACE_TABLE(X)                                                                \
+    X(F, "F", "compute")                                                              \
+    X(I, "I", "compute")                                                              \
+    X(W, "W", "compute")                                                              \
+    X(B, "B", "compute")                                                              \
+    X(WAIT, "wait", "wait")       /* the main thread waits for a message or buffer */ \
+    X(SEND, "send", "send")       /* a message is copied to its landing buffer */     \
+    X(RECV, "recv", "recv")       /* from the wish for a message to its use */        \
+    X(SYNC, "sync", "embedding")  /* embedding group: gradient there, weights back */ \
+    X(REDUCE, "reduce", "reduce") /* gradients are summed over the replicas */        \
+    X(STEP, "step", "control")    /* the STEP round trip */                           \
+    X(OPTIMIZER, "optimizer", "optimizer")                                            \
+    X(DATA, "data", "data") /* waiting for the loader */                              \
     X(EVALUATE, "evaluate", "control")
 
 enum trace_kind {

@@ -58,6 +58,8 @@ enum trace_track trace_track_of(const struct span *span)
         return backward ? TRACE_TRACK_RECV_B : TRACE_TRACK_RECV_F;
     case TRACE_SYNC:
         return TRACE_TRACK_EMBEDDING;
+    case TRACE_REDUCE:
+        return TRACE_TRACK_REDUCE;
     case TRACE_OPTIMIZER:
         return TRACE_TRACK_OPTIMIZER;
     case TRACE_DATA:

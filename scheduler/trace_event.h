@@ -32,6 +32,7 @@ extern "C" {
     X(RECV_B, "recv B")       \
     X(SEND_B, "send B")       \
     X(EMBEDDING, "embedding") \
+    X(REDUCE, "reduce")       \
     X(OPTIMIZER, "optimizer") \
     X(CONTROL, "control")     \
     X(DATA, "data")

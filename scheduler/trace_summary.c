@@ -161,17 +161,18 @@ static double per_step(const struct trace_summary *summary, double ns)
 
 static void print_table(const struct trace_summary *summary, FILE *out)
 {
-    (void)fprintf(out, "%5s %6s %9s %9s %9s %9s %9s %9s %9s %9s %8s\n", "rank", "stage", "busy",
-                  "F", "I", "W", "B", "wait", "optimizer", "STEP", "bubble");
+    (void)fprintf(out, "%5s %6s %9s %9s %9s %9s %9s %9s %9s %9s %9s %8s\n", "rank", "stage", "busy",
+                  "F", "I", "W", "B", "wait", "reduce", "optimizer", "STEP", "bubble");
     for (size_t index = 0; index < summary->count; index++) {
         const struct trace_summary_rank *rank = &summary->ranks[index];
 
         (void)fprintf(
-            out, "%5d %6d %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %7.1f%%\n",
+            out, "%5d %6d %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f %7.1f%%\n",
             (int)rank->rank, (int)rank->pipeline_rank, per_step(summary, rank->busy_ns),
             per_step(summary, rank->kind_ns[TRACE_F]), per_step(summary, rank->kind_ns[TRACE_I]),
             per_step(summary, rank->kind_ns[TRACE_W]), per_step(summary, rank->kind_ns[TRACE_B]),
             per_step(summary, rank->kind_ns[TRACE_WAIT]),
+            per_step(summary, rank->kind_ns[TRACE_REDUCE]),
             per_step(summary, rank->kind_ns[TRACE_OPTIMIZER]),
             per_step(summary, rank->kind_ns[TRACE_STEP]), 100.0 * rank->bubble);
     }

@@ -4,7 +4,8 @@
  * busy = the F, I, W and B spans of training. The span of a step runs, over all ranks, from the
  * begin of its first compute action to the end of its last; the bubble is
  * 1 - sum of busy / (ranks · span), the number of the step line. Evaluation does not count.
- * Recompute and waits inside an operation are part of its span, so they count as busy.
+ * Recompute and waits inside an operation are part of its span, so they count as busy. A rank's
+ * chunks are summed up. REDUCE is communication: not busy, and behind the span.
  */
 #ifndef SCHEDULER_TRACE_SUMMARY_H
 #define SCHEDULER_TRACE_SUMMARY_H

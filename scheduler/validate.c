@@ -1,15 +1,17 @@
 #include "scheduler/validate.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "scheduler/deadlock.h"
+#include "scheduler/depth.h"
 #include "scheduler/graph.h"
 #include "scheduler/lifetime.h"
 #include "scheduler/plan_index.h"
 #include "scheduler/refusal.h"
 
-#define CYCLE_BYTES 900
+#define CYCLE_BYTES 840
 
 /* What is asked of one virtual stage and micro-batch. */
 struct cell {
@@ -50,9 +52,9 @@ static enum status require(const struct cell *cell, enum plan_place place, bool 
     int32_t index = at(cell, place);
 
     if (expected && index == ACTION_NONE) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "plan refused: rank %d has no %s of micro-batch %d on virtual stage %d",
-                           cell->rank, name, cell->microbatch, cell->stage);
+        return REFUSAL_OF_RANK(cell->plan, cell->rank,
+                               "has no %s of micro-batch %d on virtual stage %d", name,
+                               cell->microbatch, cell->stage);
     }
     if (!expected && index != ACTION_NONE) {
         return REFUSAL(cell->plan, cell->rank, index, "has no place in this plan");
@@ -255,20 +257,34 @@ static enum status check_lanes(const struct plan *plan, const struct plan_index 
     return for_each_cell(plan, index, check_tags);
 }
 
+/* Names the cycle, and the lane_depth that would open it where one does. */
+static enum status refuse_deadlock(const struct plan *plan, const struct plan_index *index,
+                                   const struct deadlock *deadlock)
+{
+    struct graph_node node = deadlock->edges[0].from;
+    char cycle[CYCLE_BYTES];
+    char remedy[48] = "at any lane_depth";
+    int32_t depth;
+
+    TRY(plan_free_depth(plan, index, &depth));
+    if (depth > 0) {
+        (void)snprintf(remedy, sizeof(remedy), "at lane_depth %d, but not at %d",
+                       plan->shape.lane_depth, depth);
+    }
+    deadlock_print(deadlock, plan, cycle, sizeof(cycle));
+    return REFUSAL(plan, node.rank, node.index, "deadlock %s, cycle of %d: %s", remedy,
+                   deadlock->count, cycle);
+}
+
 static enum status check_deadlock(const struct plan *plan, const struct plan_index *index)
 {
     struct graph graph = {.plan = plan, .index = index};
     struct deadlock deadlock;
-    char cycle[CYCLE_BYTES];
     enum status status = STATUS_OK;
 
     TRY(deadlock_find(&graph, &deadlock));
     if (deadlock.count > 0) {
-        struct graph_node node = deadlock.edges[0].from;
-
-        deadlock_print(&deadlock, plan, cycle, sizeof(cycle));
-        status = REFUSAL(plan, node.rank, node.index, "deadlock, cycle of %d: %s", deadlock.count,
-                         cycle);
+        status = refuse_deadlock(plan, index, &deadlock);
     }
     deadlock_release(&deadlock);
     return status;
@@ -288,26 +304,76 @@ static enum status check_step(const struct plan *plan, int32_t rank)
         }
     }
     if (trains && (line->count == 0 || line->actions[line->count - 1].kind != ACTION_STEP)) {
-        return status_fail(STATUS_ERR_REFUSED, "plan refused: rank %d does not end with STEP",
-                           rank);
+        return REFUSAL_OF_RANK(plan, rank, "does not end with STEP");
     }
     return STATUS_OK;
 }
 
-/* The head's SYNC waits for its last F; the owner's STEP waits for the owner's SYNC. */
+/* The last compute action or SEND of a rank; what ends its step stands behind it. */
+static int32_t last_work(const struct plan_line *line, bool sends)
+{
+    int32_t i = line->count - 1;
+
+    while (i >= 0 && !action_is_compute((enum action_kind)line->actions[i].kind) &&
+           !(sends && line->actions[i].kind == ACTION_SEND)) {
+        i--;
+    }
+    return i;
+}
+
+/* One REDUCE a rank, behind its last compute action, which it names, and its last SEND; STEP names
+ * the REDUCE. */
+static enum status check_reduce(const struct plan *plan, const struct plan_index *index,
+                                int32_t rank)
+{
+    const struct plan_line *line = &plan->lines[rank];
+    struct cell cell = {.plan = plan, .index = index, .rank = rank};
+    int32_t reduce = ACTION_NONE;
+    int32_t i;
+
+    for (i = 0; i < line->count; i++) {
+        if (line->actions[i].kind != ACTION_REDUCE) {
+            continue;
+        }
+        if (!plan_reduces(plan)) {
+            return REFUSAL(plan, rank, i, "has no place in this plan");
+        }
+        if (reduce != ACTION_NONE) {
+            return REFUSAL(plan, rank, i, "repeats action %d (REDUCE)", reduce);
+        }
+        reduce = i;
+    }
+    if (!plan_reduces(plan)) {
+        return STATUS_OK;
+    }
+    if (reduce == ACTION_NONE) {
+        return REFUSAL_OF_RANK(plan, rank, "has no REDUCE");
+    }
+    if (reduce < last_work(line, true)) {
+        return REFUSAL(plan, rank, reduce, "stands before the last compute action or SEND, %d",
+                       last_work(line, true));
+    }
+    TRY(check_after(&cell, last_work(line, false), reduce));
+    return check_after(&cell, reduce, line->count - 1);
+}
+
+/* The head's SYNC waits for its last F; the owner's stands behind everything that its rank
+ * computes and reduces, because whoever walks the line may wait in it; the owner's STEP waits for
+ * it. */
 static enum status check_sync(const struct plan *plan, const struct plan_index *index)
 {
     int32_t head = plan->rank_of[index->stages - 1];
     int32_t owner = plan->rank_of[0];
+    const struct plan_line *line = &plan->lines[owner];
     struct cell cell = {.plan = plan, .index = index, .stage = index->stages - 1, .rank = head};
     int32_t last = ACTION_NONE;
+    int32_t i;
 
     if (!plan_syncs(plan)) {
         return STATUS_OK;
     }
     if (index->sync[0] == ACTION_NONE || index->sync[1] == ACTION_NONE) {
-        return status_fail(STATUS_ERR_REFUSED, "plan refused: rank %d has no SYNC",
-                           index->sync[0] == ACTION_NONE ? head : owner);
+        return REFUSAL_OF_RANK(plan, index->sync[0] == ACTION_NONE ? head : owner, "has no SYNC");
     }
     for (cell.microbatch = 0; cell.microbatch < index->microbatches; cell.microbatch++) {
         int32_t forward = at(&cell, PLACE_F);
@@ -315,24 +381,39 @@ static enum status check_sync(const struct plan *plan, const struct plan_index *
         last = forward > last ? forward : last;
     }
     TRY(check_after(&cell, last, index->sync[0]));
+    for (i = index->sync[1] + 1; i < line->count; i++) {
+        if (line->actions[i].kind != ACTION_STEP) {
+            return REFUSAL(plan, owner, index->sync[1],
+                           "stands before action %d: STEP alone may "
+                           "follow the owner's SYNC",
+                           i);
+        }
+    }
     cell.rank = owner;
-    return check_after(&cell, index->sync[1], plan->lines[owner].count - 1);
+    return check_after(&cell, index->sync[1], line->count - 1);
+}
+
+/* What ends the step of each rank. */
+static enum status check_ends(const struct plan *plan, const struct plan_index *index)
+{
+    int32_t rank;
+
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
+        TRY(check_step(plan, rank));
+        TRY(check_reduce(plan, index, rank));
+    }
+    return check_sync(plan, index);
 }
 
 static enum status validate_indexed(const struct plan *plan, const struct plan_index *index)
 {
-    int32_t rank;
-
     TRY(for_each_cell(plan, index, check_complete));
     TRY(for_each_cell(plan, index, check_precedence));
     TRY(check_lanes(plan, index));
     TRY(lifetime_check_counts(plan));
     TRY(check_deadlock(plan, index));
     TRY(lifetime_check(plan, index));
-    for (rank = 0; rank < plan->shape.ranks; rank++) {
-        TRY(check_step(plan, rank));
-    }
-    return check_sync(plan, index);
+    return check_ends(plan, index);
 }
 
 enum status plan_validate(const struct plan *lowered)
@@ -345,61 +426,6 @@ enum status plan_validate(const struct plan *lowered)
     }
     TRY(plan_index_init(&index, lowered));
     status = validate_indexed(lowered, &index);
-    plan_index_release(&index);
-    return status;
-}
-
-static enum status acyclic_at(const struct plan *plan, const struct plan_index *index,
-                              int32_t depth, bool *acyclic_out)
-{
-    struct graph graph = {.plan = plan, .index = index, .rules = {.in_line = true, .depth = depth}};
-    struct graph_walk walk;
-
-    TRY(graph_walk_run(&graph, NULL, NULL, &walk));
-    *acyclic_out = !walk.cyclic;
-    graph_walk_release(&walk);
-    return STATUS_OK;
-}
-
-/* A deeper lane only removes edges, so that what is acyclic stays so: double, then halve. */
-static enum status search_depth(const struct plan *plan, const struct plan_index *index,
-                                int32_t *depth_out)
-{
-    int32_t most = plan->shape.microbatches * plan->shape.virtual_stages;
-    int32_t low = 0; /* deadlocks, or is no depth */
-    int32_t high = 1;
-    bool acyclic = false;
-
-    TRY(acyclic_at(plan, index, high, &acyclic));
-    while (!acyclic) {
-        if (high >= most) {
-            return status_fail(STATUS_ERR_REFUSED,
-                               "plan refused: it deadlocks at every depth of the lanes");
-        }
-        low = high;
-        high = high > most / 2 ? most : high * 2;
-        TRY(acyclic_at(plan, index, high, &acyclic));
-    }
-    while (high - low > 1) {
-        int32_t middle = low + (high - low) / 2;
-
-        TRY(acyclic_at(plan, index, middle, &acyclic));
-        *(acyclic ? &high : &low) = middle;
-    }
-    *depth_out = high;
-    return STATUS_OK;
-}
-
-enum status plan_min_depth(const struct plan *lowered, int32_t *depth_out)
-{
-    struct plan_index index;
-    enum status status;
-
-    if (!lowered->lowered) {
-        return status_fail(STATUS_ERR_REFUSED, "depth: the plan is not lowered yet");
-    }
-    TRY(plan_index_init(&index, lowered));
-    status = search_depth(lowered, &index, depth_out);
     plan_index_release(&index);
     return status;
 }

@@ -6,17 +6,19 @@
  * j-th send and the j-th receive of a lane carry the same tag), deadlock freedom at the plan's
  * landing buffers, buffer lifetimes (no slot, gradient set, landing or out buffer is written
  * while somebody still reads it), ascending accumulation (per chunk, F of the last virtual stage,
- * I and W in micro-batch order), SYNC and STEP in their places.
+ * I and W in micro-batch order), SYNC, REDUCE and STEP in their places.
+ *
+ * Memory: a plan knows no bytes. What it needs is counted in buffers (struct plan_buffers, the peaks
+ * along each line, which no timing can exceed because a line has one order), every number is checked
+ * against the counts, and who knows the size of a buffer turns counts into bytes.
  *
  * Deadlock graph (a marked graph; Commoner et al. 1971): E1 order of the compute actions of a
- * rank and order of the messages of a lane; E2 dependencies inside a rank; E3 send → receive; E4
+ * rank, each SEND behind those before it, and order of the messages of a lane; E2 dependencies inside a rank; E3 send → receive; E4
  * release of message j → send of message j + k, k landing buffers; out buffer: send j → producer
  * of message j + 1. Acyclic means no deadlock in any timing; a shortest cycle is the witness.
  */
 #ifndef SCHEDULER_VALIDATE_H
 #define SCHEDULER_VALIDATE_H
-
-#include <stdint.h>
 
 #include "base/status.h"
 #include "scheduler/plan.h"
@@ -28,10 +30,6 @@ extern "C" {
 /* STATUS_OK, or STATUS_ERR_REFUSED with one message: rank, index, action, what is wrong, and the
  * cycle where there is one. */
 enum status plan_validate(const struct plan *lowered);
-
-/* Least number of landing buffers, the same on every lane and released at receipt, at which the
- * plan has no deadlock (`min_depth` of the JSON form). */
-enum status plan_min_depth(const struct plan *lowered, int32_t *depth_out);
 
 #ifdef __cplusplus
 }

@@ -149,8 +149,21 @@ uint64_t config_hash(const struct config *config)
             hash = XXH3_64bits_withSeed((const char *)config + key->offset,
                                         field_bytes(key, config), hash);
         }
+        if (key->prefix != NULL) {
+            const char *rest = (const char *)config + key->rest_offset;
+
+            hash = XXH3_64bits_withSeed(rest, strlen(rest) + 1, hash);
+        }
     }
     return hash;
+}
+
+struct grid_shape config_grid_shape(const struct config *config)
+{
+    const struct config_parallel *parallel = &config->parallel;
+
+    return (struct grid_shape){
+        .pp = (int32_t)parallel->pp, .tp = (int32_t)parallel->tp, .dp = (int32_t)parallel->dp};
 }
 
 void config_plan_shape(const struct config *config, struct plan_shape *shape_out)
@@ -164,5 +177,7 @@ void config_plan_shape(const struct config *config, struct plan_shape *shape_out
     shape_out->virtual_stages = (int32_t)parallel->virtual_stages;
     shape_out->lane_depth = (int32_t)parallel->lane_depth;
     shape_out->early_send = parallel->early_send != CONFIG_FALSE;
+    /* Where a plan from a file has both ends on one rank, nothing is synced (plan_syncs()). */
     shape_out->embedding_sync = config->model.tied_embeddings && parallel->pp > 1;
+    shape_out->reduce = parallel->dp > 1;
 }

@@ -20,6 +20,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "collectives/grid.h"
 #include "mixedprec/lr_schedule.h"
 #include "scheduler/plan.h"
 
@@ -29,6 +30,8 @@ extern "C" {
 
 #define CONFIG_TEXT_BYTES  512
 #define CONFIG_STAGES_MOST 1024 /* pp · virtual_stages */
+#define CONFIG_RANKS_MOST  1024 /* pp · tp · dp */
+#define CONFIG_GROUP_MOST  64   /* tp, dp: what a group of the data plane can hold */
 
 enum config_auto {
     CONFIG_FALSE,
@@ -39,6 +42,12 @@ enum config_format {
     FORMAT_AUTO,
     FORMAT_TEXT,
     FORMAT_SAMPLES
+};
+/* Who carries the tied embedding's gradient and weights; the bits are the same. */
+enum config_embedding_sync {
+    EMBEDDING_SYNC_AUTO, /* zmq up to 64 MiB a pair, way and step, else the data plane */
+    EMBEDDING_SYNC_ZMQ,
+    EMBEDDING_SYNC_DATA_PLANE
 };
 enum config_device {
     CONFIG_DEVICE_AUTO,
@@ -52,8 +61,9 @@ struct config_model {
     int64_t num_heads;
     int64_t ffn_hidden_size; /* 4·hidden_size unless given */
     int64_t seq_len;
-    int64_t max_positions; /* seq_len unless given; >= seq_len */
-    int64_t vocab_size;    /* 256 for the byte tokenizer */
+    int64_t max_positions;  /* seq_len unless given; >= seq_len */
+    int64_t vocab_size;     /* 256 for the byte tokenizer */
+    int64_t num_tokentypes; /* 0: none */
     bool tied_embeddings;
     double dropout;
     double init_std;
@@ -62,14 +72,15 @@ struct config_model {
 
 struct config_parallel {
     int64_t pp;
-    int64_t tp;
+    int64_t tp; /* divides num_heads and ffn_hidden_size; at most vocab_size */
     int64_t dp;
     int64_t virtual_stages;
     enum schedule schedule;
+    char schedule_file[CONFIG_TEXT_BYTES]; /* PATH of file:PATH; "" for a schedule by name */
     enum config_auto early_send;
     int64_t lane_depth;                           /* auto is 2 */
     int64_t layers_per_stage[CONFIG_STAGES_MOST]; /* resolved: pp·virtual_stages counts */
-    enum config_auto embedding_sync_zmq;          /* auto and zmq; data_plane comes later */
+    enum config_embedding_sync embedding_sync;
     enum config_device device;
 };
 
@@ -166,8 +177,11 @@ enum status config_write_json(const struct config *config, char **text_out);
 /* XXH3 over the resolved values: ranks compare it at start. */
 uint64_t config_hash(const struct config *config);
 
-/* The plan's shape: tied embeddings and pp > 1 ask for the embedding sync; early_send auto is
- * true. */
+/* pp, tp and dp; their product is at most CONFIG_RANKS_MOST. */
+struct grid_shape config_grid_shape(const struct config *config);
+
+/* The plan's shape: a tied embedding whose two ends are on different ranks asks for the embedding
+ * sync, dp > 1 for the reduction over replicas; early_send auto is true. */
 void config_plan_shape(const struct config *config, struct plan_shape *shape_out);
 
 #ifdef __cplusplus

@@ -8,13 +8,13 @@
 #define BYTE_VOCABULARY 256
 #define LIST_BYTES      256
 
-/* "1, 2, 4, ... 64": the divisors of `number`, cut where the text ends. */
-static void list_divisors(int64_t number, char *list, size_t list_bytes)
+/* "1, 2, 4, ... 64": the divisors of `number` up to `most`, cut where the text ends. */
+static void list_divisors(int64_t number, int64_t most, char *list, size_t list_bytes)
 {
     size_t used = 0;
 
     list[0] = '\0';
-    for (int64_t divisor = 1; divisor <= number; divisor++) {
+    for (int64_t divisor = 1; divisor <= number && divisor <= most; divisor++) {
         if (number % divisor != 0) {
             continue;
         }
@@ -28,13 +28,24 @@ static void list_divisors(int64_t number, char *list, size_t list_bytes)
     }
 }
 
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 static enum status check_model(const struct config_draft *draft, struct config *config)
 {
     struct config_model *model = &config->model;
     char heads[LIST_BYTES];
 
     if (model->hidden_size % model->num_heads != 0) {
-        list_divisors(model->hidden_size, heads, sizeof(heads));
+        list_divisors(model->hidden_size, model->hidden_size, heads, sizeof(heads));
         return status_fail(STATUS_ERR_REFUSED,
                            "%s: model.num_heads: %" PRId64
                            " does not divide model.hidden_size %" PRId64
@@ -94,6 +105,20 @@ static enum status check_vocabulary(const struct config_draft *draft, struct con
     return STATUS_OK;
 }
 
+/* A text has tokens and nothing else. */
+static enum status check_tokentypes(const struct config_draft *draft, const struct config *config)
+{
+    if (config->model.num_tokentypes > 0 && config->data.format == FORMAT_TEXT) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: model.num_tokentypes: expected 0 for data.format text, which has "
+                           "no token types, found %" PRId64
+                           "; data.format samples has them in a tensor tokentypes",
+                           config_draft_place(draft, "model", "num_tokentypes"),
+                           config->model.num_tokentypes);
+    }
+    return STATUS_OK;
+}
+
 static enum status check_split(const struct config_draft *draft, const struct config *config)
 {
     const double *split = config->data.split;
@@ -128,6 +153,7 @@ static enum status check_data(const struct config_draft *draft, struct config *c
         data->format = ends_in(data->train, ".safetensors") ? FORMAT_SAMPLES : FORMAT_TEXT;
     }
     TRY(check_vocabulary(draft, config));
+    TRY(check_tokentypes(draft, config));
     TRY(check_split(draft, config));
     has_valid = data->valid[0] != '\0' || (data->format == FORMAT_TEXT && data->split[1] > 0.0);
     if (config->train.eval_every > 0 && !has_valid) {
@@ -184,16 +210,85 @@ static enum status check_layers(const struct config_draft *draft, struct config 
     return STATUS_OK;
 }
 
+/* Each shard of a layer has whole heads and an equal part of the MLP. The vocabulary needs no
+ * divisor: its last parts are shorter, or empty. */
+static enum status check_shards(const struct config_draft *draft, const struct config *config)
+{
+    const struct config_model *model = &config->model;
+    int64_t tp = config->parallel.tp;
+    char legal[LIST_BYTES];
+
+    list_divisors(common_divisor(model->num_heads, model->ffn_hidden_size), model->vocab_size,
+                  legal, sizeof(legal));
+    if (model->num_heads % tp != 0 || model->ffn_hidden_size % tp != 0) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: parallel.tp: expected a divisor of model.num_heads %" PRId64
+                           " and of model.ffn_hidden_size %" PRId64 ", found %" PRId64
+                           "; legal for this model: %s",
+                           config_draft_place(draft, "parallel", "tp"), model->num_heads,
+                           model->ffn_hidden_size, tp, legal);
+    }
+    if (tp > model->vocab_size) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: parallel.tp: %" PRId64 " is more than model.vocab_size %" PRId64
+                           ", whose rows are shared out; legal for this model: %s",
+                           config_draft_place(draft, "parallel", "tp"), tp, model->vocab_size,
+                           legal);
+    }
+    return STATUS_OK;
+}
+
+/* Where the number of ranks was given, or else where it would be. */
+static const char *place_of_ranks(const struct config_draft *draft)
+{
+    static const char *const names[] = {"dp", "tp", "pp"};
+
+    for (int i = 0; i < 3; i++) {
+        if (config_draft_given(draft, "parallel", names[i])) {
+            return config_draft_place(draft, "parallel", names[i]);
+        }
+    }
+    return draft->path;
+}
+
+/* Each extent is at most 2^10, so no product here overflows. */
+static enum status check_extents(const struct config_draft *draft, const struct config *config)
+{
+    const struct config_parallel *parallel = &config->parallel;
+    int64_t ranks = parallel->pp * parallel->tp * parallel->dp;
+    int64_t chunks = parallel->pp * parallel->virtual_stages;
+
+    if (ranks > CONFIG_RANKS_MOST) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: parallel: pp %" PRId64 " x tp %" PRId64 " x dp %" PRId64
+                           " is %" PRId64 " ranks; at most %d are possible",
+                           place_of_ranks(draft), parallel->pp, parallel->tp, parallel->dp, ranks,
+                           CONFIG_RANKS_MOST);
+    }
+    if (chunks > CONFIG_STAGES_MOST) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: parallel.virtual_stages: %" PRId64 " x parallel.pp %" PRId64
+                           " is %" PRId64 " chunks; at most %d are possible, which is "
+                           "virtual_stages %" PRId64 " with this pp",
+                           config_draft_place(draft, "parallel", "virtual_stages"),
+                           parallel->virtual_stages, parallel->pp, chunks, CONFIG_STAGES_MOST,
+                           CONFIG_STAGES_MOST / parallel->pp);
+    }
+    return STATUS_OK;
+}
+
 static enum status check_parallel(const struct config_draft *draft, struct config *config)
 {
     struct config_parallel *parallel = &config->parallel;
 
-    if (parallel->virtual_stages != 1) {
+    TRY(check_extents(draft, config));
+    TRY(check_shards(draft, config));
+    if (parallel->virtual_stages > 1 && parallel->schedule != SCHEDULE_INTERLEAVED_1F1B &&
+        parallel->schedule != SCHEDULE_FILE) {
         return status_fail(STATUS_ERR_REFUSED,
                            "%s: parallel.virtual_stages: %" PRId64
-                           " is not legal with schedule %s; more than 1 needs interleaved_1f1b, "
-                           "bfs, izb, zb_v, v_half or v_min, which this build does not have yet; "
-                           "legal now: 1",
+                           " is not legal with parallel.schedule %s, which has one chunk a rank; "
+                           "schedules with more, legal now: interleaved_1f1b, file:PATH",
                            config_draft_place(draft, "parallel", "virtual_stages"),
                            parallel->virtual_stages, schedule_text(parallel->schedule));
     }

@@ -52,6 +52,20 @@ static enum status refuse_conflict(const struct config_draft *draft, const struc
         config->parallel.dp, product, config->train.global_batch_size, product);
 }
 
+/* What follows from the other two has the same range as what is written. */
+static enum status check_derived(const struct config_draft *draft, const char *name, int64_t value)
+{
+    int64_t most = config_schema_find("train", name)->most;
+
+    if (value > most) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: train.%s: follows from the other batch keys as %" PRId64
+                           "; at most %" PRId64 " is possible",
+                           place_of_batch(draft), name, value, most);
+    }
+    return STATUS_OK;
+}
+
 enum status config_check_batch(const struct config_draft *draft, struct config *config)
 {
     struct config_train *train = &config->train;
@@ -84,11 +98,13 @@ enum status config_check_batch(const struct config_draft *draft, struct config *
         }
         train->micro_batch_size = train->global_batch_size / unit;
     }
+    TRY(check_derived(draft, "micro_batch_size", train->micro_batch_size));
+    TRY(check_derived(draft, "num_microbatches", train->num_microbatches));
     /* Each factor is at most 2^20 and dp at most 2^10, so the product fits. */
     product = train->micro_batch_size * train->num_microbatches * dp;
     if (train->global_batch_size > 0 && train->global_batch_size != product) {
         return refuse_conflict(draft, config, product);
     }
     train->global_batch_size = product;
-    return STATUS_OK;
+    return check_derived(draft, "global_batch_size", product);
 }

@@ -17,7 +17,7 @@
 
 static const struct config_choice schedules[] = {{"gpipe", SCHEDULE_GPIPE},
                                                  {"1f1b", SCHEDULE_1F1B},
-                                                 {"interleaved_1f1b", CONFIG_LATER},
+                                                 {"interleaved_1f1b", SCHEDULE_INTERLEAVED_1F1B},
                                                  {"bfs", CONFIG_LATER},
                                                  {"zb_h1", CONFIG_LATER},
                                                  {"zb_h2", CONFIG_LATER},
@@ -30,8 +30,10 @@ static const struct config_choice schedules[] = {{"gpipe", SCHEDULE_GPIPE},
                                                  NO_CHOICE};
 static const struct config_choice early_sends[] = {
     {"auto", CONFIG_AUTO}, {"true", CONFIG_TRUE}, {"false", CONFIG_FALSE}, NO_CHOICE};
-static const struct config_choice embedding_syncs[] = {
-    {"auto", CONFIG_AUTO}, {"zmq", CONFIG_TRUE}, {"data_plane", CONFIG_LATER}, NO_CHOICE};
+static const struct config_choice embedding_syncs[] = {{"auto", EMBEDDING_SYNC_AUTO},
+                                                       {"zmq", EMBEDDING_SYNC_ZMQ},
+                                                       {"data_plane", EMBEDDING_SYNC_DATA_PLANE},
+                                                       NO_CHOICE};
 static const struct config_choice devices[] = {
     {"auto", CONFIG_DEVICE_AUTO}, {"cpu", CONFIG_DEVICE_CPU}, {"cuda", CONFIG_LATER}, NO_CHOICE};
 static const struct config_choice recomputes[] = {
@@ -73,9 +75,11 @@ static const struct config_choice binds[] = {{"local", 0}, {"all", CONFIG_LATER}
 #define REALS(a, b)    .low = (a), .high = (b)
 #define WORD(text, at) .word = (text), .word_value = (at)
 #define ONE_OF(list)   .choices = (list)
-#define PLAIN          .word = NULL
-#define REQUIRED       .required = true
-#define ONLY_DEFAULT   .later = true
+#define OR_FILE(value, at) \
+    .prefix = "file:", .prefix_value = (value), .rest = "PATH", .rest_offset = (at)
+#define PLAIN        .word = NULL
+#define REQUIRED     .required = true
+#define ONLY_DEFAULT .later = true
 
 static const struct config_key keys[] = {
     KEY(model, num_layers, CONFIG_INT, NULL, "transformer layers in the whole model",
@@ -93,8 +97,11 @@ static const struct config_key keys[] = {
     KEY(model, vocab_size, CONFIG_INT, NULL,
         "rows of the word embedding; 256 where text is read by the byte tokenizer",
         BETWEEN(1, 16 * MANY)),
+    KEY(model, num_tokentypes, CONFIG_INT, "0",
+        "rows of the table of token types; samples files then have a tensor tokentypes",
+        BETWEEN(0, MANY)),
     KEY(model, tied_embeddings, CONFIG_BOOL, "true", "the head uses the word embedding's weights",
-        PLAIN, ONLY_DEFAULT),
+        PLAIN),
     KEY(model, dropout, CONFIG_REAL, "0.0", "share of activations dropped in training",
         REALS(0.0, 1.0), .below_high = true, ONLY_DEFAULT),
     KEY(model, init_std, CONFIG_REAL, "0.02",
@@ -105,14 +112,19 @@ static const struct config_key keys[] = {
 
     KEY(parallel, pp, CONFIG_INT, "1", "pipeline ranks: stage processes in a row",
         BETWEEN(1, CONFIG_STAGES_MOST)),
-    KEY(parallel, tp, CONFIG_INT, "1", "tensor-parallel shards of a layer",
-        BETWEEN(1, CONFIG_STAGES_MOST), ONLY_DEFAULT),
-    KEY(parallel, dp, CONFIG_INT, "1", "replicas of the pipeline", BETWEEN(1, CONFIG_STAGES_MOST),
-        ONLY_DEFAULT),
-    KEY(parallel, virtual_stages, CONFIG_INT, "1", "chunks of layers on each pipeline rank",
+    KEY(parallel, tp, CONFIG_INT, "1",
+        "tensor-parallel shards of a layer; divides num_heads and ffn_hidden_size",
+        BETWEEN(1, CONFIG_GROUP_MOST)),
+    KEY(parallel, dp, CONFIG_INT, "1",
+        "replicas of the pipeline; pp x tp x dp is the number of ranks",
+        BETWEEN(1, CONFIG_GROUP_MOST)),
+    KEY(parallel, virtual_stages, CONFIG_INT, "1",
+        "chunks of layers on each pipeline rank; more than 1 with interleaved_1f1b and file:PATH",
         BETWEEN(1, CONFIG_STAGES_MOST)),
     KEY(parallel, schedule, CONFIG_CHOICE, "1f1b",
-        "order of forwards and backwards; `weir plan` draws it", ONE_OF(schedules)),
+        "order of forwards and backwards, or a file with a line of actions for each pipeline rank; "
+        "`weir plan` draws it",
+        ONE_OF(schedules), OR_FILE(SCHEDULE_FILE, offsetof(struct config, parallel.schedule_file))),
     KEY(parallel, early_send, CONFIG_CHOICE, "auto",
         "send the input's gradient before the weights' gradient is computed; auto is true",
         ONE_OF(early_sends)),
@@ -130,13 +142,10 @@ static const struct config_key keys[] = {
           "split layer norms and dropout over the tensor-parallel shards", PLAIN),
     LATER(parallel, zero_stage, CONFIG_INT, "0",
           "what replicas share out: 1 optimizer state, 2 gradients too", BETWEEN(0, 2)),
-    {.section = "parallel",
-     .name = "embedding_sync",
-     .type = CONFIG_CHOICE,
-     .offset = offsetof(struct config, parallel.embedding_sync_zmq),
-     .fallback = "auto",
-     .choices = embedding_syncs,
-     .help = "the way of the tied embedding's gradient between last and first stage"},
+    KEY(parallel, embedding_sync, CONFIG_CHOICE, "auto",
+        "who carries the tied embedding between last and first stage; auto: zmq up to 64 MiB a "
+        "step",
+        ONE_OF(embedding_syncs)),
     KEY(parallel, device, CONFIG_CHOICE, "auto", "what the stages compute on", ONE_OF(devices)),
 
     KEY(train, steps, CONFIG_INT, NULL, "steps of the whole run", BETWEEN(0, STEPS), REQUIRED),
@@ -371,6 +380,11 @@ void config_schema_legal(const struct config_key *key, char *legal, size_t legal
     case CONFIG_CHOICE:
         append(&tail, "one of ");
         append_choices(&tail, key->choices, false);
+        if (key->prefix != NULL) {
+            append(&tail, ", ");
+            append(&tail, key->prefix);
+            append(&tail, key->rest);
+        }
         break;
     case CONFIG_TEXT:
         append(&tail, "a text of less than 512 bytes without control characters");

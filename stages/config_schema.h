@@ -55,6 +55,10 @@ struct config_key {
     const char *word; /* INT, BYTES, REAL, COUNTS: a word that is legal beside numbers; or NULL */
     int64_t word_value;
     const struct config_choice *choices; /* CHOICE */
+    const char *prefix; /* CHOICE: legal too, with a text behind it, as file:PATH; or NULL */
+    int prefix_value;   /* of such a choice */
+    const char *rest;   /* what the text is, for messages: PATH */
+    size_t rest_offset; /* into struct config: char[CONFIG_TEXT_BYTES]; "" for other choices */
     const char *help;
     enum config_type type;
     bool above_low;

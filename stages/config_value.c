@@ -216,6 +216,18 @@ static bool parse_text(const char *text, char *copy)
     return true;
 }
 
+/* The text behind a prefix is a path, kept as it is. */
+static bool parse_prefixed(const struct config_key *key, const char *text, struct parsed *parsed)
+{
+    size_t bytes = key->prefix != NULL ? strlen(key->prefix) : 0;
+
+    if (bytes == 0 || strncmp(text, key->prefix, bytes) != 0 || text[bytes] == '\0') {
+        return false;
+    }
+    parsed->choice = key->prefix_value;
+    return parse_text(text + bytes, parsed->text);
+}
+
 static bool parse_choice(const struct config_key *key, const char *text, int *choice_out)
 {
     for (const struct config_choice *choice = key->choices; choice->text != NULL; choice++) {
@@ -261,7 +273,8 @@ static bool parse_any(const struct config_key *key, const struct config_value *v
     case CONFIG_BOOL:
         return parse_bool(value->text, &parsed->choice);
     case CONFIG_CHOICE:
-        return parse_choice(key, value->text, &parsed->choice);
+        return parse_choice(key, value->text, &parsed->choice) ||
+               parse_prefixed(key, value->text, parsed);
     case CONFIG_TEXT:
         return parse_text(value->text, parsed->text);
     case CONFIG_COUNTS:
@@ -321,6 +334,9 @@ static void store(const struct config_key *key, const struct parsed *parsed, str
         break;
     case CONFIG_CHOICE:
         memcpy(field, &parsed->choice, sizeof(parsed->choice));
+        if (key->prefix != NULL) {
+            memcpy((char *)config + key->rest_offset, parsed->text, sizeof(parsed->text));
+        }
         break;
     case CONFIG_TEXT:
         memcpy(field, parsed->text, sizeof(parsed->text));

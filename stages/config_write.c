@@ -53,6 +53,17 @@ static void write_integer(const struct config_key *key, int64_t integer, bool js
     }
 }
 
+/* Prefix and path in quotes: a path may hold what YAML would read otherwise. */
+static enum status write_prefixed(const struct config_key *key, const struct config *config,
+                                  FILE *out)
+{
+    char text[16 + CONFIG_TEXT_BYTES];
+
+    (void)snprintf(text, sizeof(text), "%s%s", key->prefix,
+                   (const char *)config + key->rest_offset);
+    return write_text(text, out);
+}
+
 static void write_choice(const struct config_key *key, int value, bool json, FILE *out)
 {
     const struct config_choice *choice = key->choices;
@@ -131,6 +142,9 @@ static enum status write_value(const struct config_key *key, const struct config
         break;
     case CONFIG_CHOICE:
         memcpy(&choice, field, sizeof(choice));
+        if (key->prefix != NULL && choice == key->prefix_value) {
+            return write_prefixed(key, config, out);
+        }
         write_choice(key, choice, json, out);
         break;
     case CONFIG_TEXT:

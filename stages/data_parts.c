@@ -58,6 +58,7 @@ enum status data_part_open(const struct config *config, const struct data_part *
         .format = format_of(config, part->path),
         .positions = config->model.seq_len,
         .vocab = config->model.vocab_size,
+        .types = config->model.num_tokentypes,
         .begin = part->begin,
         .end = part->end,
     };

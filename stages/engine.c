@@ -76,8 +76,12 @@ enum status engine_step(struct engine *engine)
         /* Nothing to learn from: no plan is run, but the round is, for the next step's count. */
         TRY(update_run(update, &engine->worker, &times));
     } else {
+        struct traffic before;
+
+        engine_read_traffic(engine, &before);
         TRY(executor_run(&engine->executor, run.line, &engine->worker.base, engine->cancel,
                          run.deadline_ns));
+        engine_count_step(engine, &before);
     }
     allow_silence(engine, true);
     engine->consumed += engine->config->train.global_batch_size;
@@ -142,17 +146,24 @@ enum status engine_evaluate(struct engine *engine, enum engine_split split, doub
         stage_worker_begin(&engine->worker, &run);
         TRY(executor_run(&engine->executor, run.line, &engine->worker.base, engine->cancel,
                          run.deadline_ns));
-        sums[EVALUATE_LOSS] += engine->worker.loss_sum;
-        sums[EVALUATE_TARGETS] += (double)run.batch.target_count;
+        if (engine->grid.tp == 0) {
+            sums[EVALUATE_LOSS] += engine->worker.loss_sum;
+            sums[EVALUATE_TARGETS] += (double)run.batch.target_count;
+        }
     }
     return reduce_evaluation(engine, sums, loss_out);
 }
 
-/* All ranks have written what they had to write. */
-static enum status finish_export(struct engine *engine)
+enum status engine_settle(struct engine *engine)
 {
-    struct control_round round = {
-        .name = "EXPORT", .number = (uint64_t)engine->attempts, .note = ""};
+    return stage_worker_wait_head(&engine->worker, engine->update.updates,
+                                  clock_deadline(STEP_WAIT_S));
+}
+
+/* All ranks have done what `name` says. */
+static enum status meet(struct engine *engine, const char *name)
+{
+    struct control_round round = {.name = name, .number = (uint64_t)engine->attempts, .note = ""};
     struct control_answer answer = {.numbers = NULL};
 
     return control_reduce(engine->control, &round, &answer, clock_deadline(STEP_WAIT_S));
@@ -162,31 +173,59 @@ static enum status finish_export(struct engine *engine)
 static enum status export_index(struct engine *engine, const char *directory)
 {
     int32_t stages = engine->grid.shape.pp;
+    int32_t chunks = stages * (int32_t)engine->config->parallel.virtual_stages;
     int32_t *stage_of = calloc(engine->shape.L, sizeof(*stage_of));
     enum status status = STATUS_OK;
 
     if (stage_of == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "index of %zu layers", engine->shape.L);
     }
-    for (int32_t stage = 0; stage < stages; stage++) {
+    for (int32_t chunk = 0; chunk < chunks; chunk++) {
         struct chunk_range range;
 
-        chunk_range_of(engine->config, stage, &range);
+        chunk_range_of(engine->config, chunk, &range);
         for (int32_t i = 0; i < range.layers; i++) {
-            stage_of[range.first_layer + i] = stage;
+            stage_of[range.first_layer + i] = engine->plan->rank_of[chunk];
         }
     }
-    status = weights_export_index(directory, stages, stage_of, &engine->shape);
+    status =
+        weights_export_index(directory, &(struct weights_index){.stages = stages,
+                                                                .stage_of = stage_of,
+                                                                .shape = &engine->shape,
+                                                                .model = &engine->config->model});
     free(stage_of);
     return status;
 }
 
+/* The shards of the first replica fill their stage's file together. */
+static enum status export_stage(struct engine *engine, const struct weights_file *file)
+{
+    bool writes = engine->grid.dp == 0;
+    bool first = writes && file->shard == 0;
+
+    TRY(first ? weights_export_begin(file, &engine->params) : STATUS_OK);
+    TRY(meet(engine, "EXPORT-BEGUN"));
+    TRY(writes ? weights_export_write(file, &engine->params) : STATUS_OK);
+    TRY(meet(engine, "EXPORT-WRITTEN"));
+    TRY(first ? weights_export_end(file) : STATUS_OK);
+    return meet(engine, "EXPORT");
+}
+
 enum status engine_export(struct engine *engine, const char *directory)
 {
+    const struct weights_file file = {.directory = directory,
+                                      .stage = engine->grid.pp,
+                                      .stages = engine->grid.shape.pp,
+                                      .shard = engine->grid.tp};
+    enum status status = STATUS_OK;
+
     report_phase(engine, UPDATE_PHASE_END);
     allow_silence(engine, false);
-    TRY(weights_export(directory, engine->grid.pp, engine->grid.shape.pp, &engine->params));
-    TRY(finish_export(engine));
+    status = export_stage(engine, &file);
+    if (status < 0) {
+        weights_export_discard(&file);
+        return status;
+    }
     return engine->grid.rank == 0 ? export_index(engine, directory) : STATUS_OK;
 }
 
@@ -231,16 +270,12 @@ enum status engine_close(struct engine **engine_ref, enum status status)
     left = control_close(&engine->control);
     comm = engine->comm;
     __atomic_store_n(&engine->comm, NULL, __ATOMIC_RELEASE);
-    comm_close(&comm);
     stage_worker_release(&engine->worker);
     update_release(&engine->update);
     executor_release(&engine->executor);
     span_ring_release(&engine->spans);
-    chunk_release(&engine->chunk);
-    params_release(&engine->params);
-    arena_release(&engine->head.arena);
-    arena_release(&engine->landing);
-    arena_release(&engine->out_buffers);
+    engine_release_memory(engine);
+    comm_close(&comm); /* the block that some of the arenas lay in goes with it */
     plan_destroy(&engine->plan);
     plan_destroy(&engine->evaluation);
     device_close(&engine->device);

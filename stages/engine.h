@@ -28,8 +28,11 @@
 #include "stages/config.h"
 #include "stages/data/dataset.h"
 #include "stages/data/loader.h"
+#include "stages/lanes.h"
 #include "stages/memory.h"
 #include "stages/model/chunk.h"
+#include "stages/replicas.h"
+#include "stages/traffic.h"
 #include "stages/update.h"
 #include "stages/worker.h"
 #include "tensor/device.h"
@@ -68,17 +71,22 @@ struct engine {
     struct cancel *cancel;
     struct grid grid;
     struct device *device;
+    int threads;             /* of this rank */
     struct plan *plan;       /* owns; the training plan, lowered and proved */
     struct plan *evaluation; /* owns; forward only */
     struct model_shape shape;
     struct params params;
     struct head_memory head;
-    struct arena landing; /* owner of the tied embedding, pp > 1: the head's gradient */
+    struct arena landing; /* owner of a tied embedding whose head is elsewhere: its gradient */
     float *head_landing;
-    struct arena out_buffers;
-    struct chunk chunk;
+    struct workspace workspace;
+    struct worker_chunk *chunks; /* owns; virtual_stages of them, in model order */
+    int32_t chunk_count;
+    struct lanes lanes;
+    struct replicas replicas;
     struct control *control;
-    struct comm *comm;
+    struct comm *comm;       /* NULL where the world is 1 */
+    struct group *embedding; /* both ends, where the data plane carries the embedding */
     struct embedding_sync *sync;
     struct dataset *dataset;
     struct loader *loader;
@@ -94,8 +102,16 @@ struct engine {
     int64_t consumed;        /* samples of the whole run before the next step */
     int64_t origin_ns;       /* time 0 of the traces, the same on all ranks */
     bool joined;             /* the control plane is up */
+    int64_t steps_run;       /* steps that had something to learn */
+    struct traffic moved;    /* in them */
+    double sync_transfer_s;  /* of the embedding group, both ways, in them */
+    double sync_exposed_s;   /* of that, what a main thread waited for */
     char *welcome;           /* owns: the plan as rank 0 tells it */
 };
+
+/* What every rank would find out before it joins: the plans are made and proved, and the largest rank
+ * fits train.memory_limit. Needs neither planes nor threads. */
+enum status engine_check(const struct config *config, int32_t local_ranks);
 
 /* Joins the job and prepares everything; blocks until all ranks are ready. *engine_out is set
  * even on failure where there is something to close, so: always engine_close(). */
@@ -110,6 +126,14 @@ enum status engine_evaluate(struct engine *engine, enum engine_split split, doub
 /* Where the weights of a run are written: <directory>/model.safetensors, or a shard a stage with
  * an index beside them, in Hugging Face's GPT-2 names, and config.json. All ranks call it. */
 enum status engine_export(struct engine *engine, const char *directory);
+
+/* After the last step: waits until the last update of the tied embedding is everywhere. All ranks
+ * call it. */
+enum status engine_settle(struct engine *engine);
+
+/* Says what the steps have moved beside what was planned, and on rank 0 what the embedding sync has
+ * cost. */
+void engine_summarize(const struct engine *engine);
 
 /* Leaves the job: after a failure (`status` < 0) all ranks are told its cause first. Returns
  * `status`, or what went wrong while leaving. Nulls the caller's pointer; NULL is fine. */

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/log.h"
 #include "stages/data_parts.h"
 #include "stages/engine_start.h"
 
@@ -27,8 +28,9 @@ static enum status open_loader(const struct engine *engine, const struct dataset
             },
         .microbatches = config->train.num_microbatches,
         .positions = config->model.seq_len,
-        .wants_tokens = engine->grid.pp == 0,
-        .wants_targets = engine->grid.pp == engine->grid.shape.pp - 1,
+        .wants_tokens = engine_has_embedding(engine),
+        .wants_types = engine_has_embedding(engine) && config->model.num_tokentypes > 0,
+        .wants_targets = engine_has_head(engine),
         .limit = limit,
     };
 
@@ -54,6 +56,25 @@ static enum status open_set(struct engine *engine, const struct data_part *part,
     return open_loader(engine, set->dataset, false, set->samples, &set->loader);
 }
 
+/* What becomes of sequences that do not fill a step, told once for the job. */
+static void tell_passes(const struct engine *engine)
+{
+    long long samples = dataset_samples(engine->dataset);
+    long long batch = engine->config->train.global_batch_size;
+
+    if (engine->grid.rank != 0) {
+        return;
+    }
+    if (samples % batch == 0) {
+        log_info("data.train: %lld sequences, %lld a step: each pass over the data is %lld steps",
+                 samples, batch, samples / batch);
+    } else {
+        log_info("data.train: %lld sequences, %lld a step: each pass over the data ends within a "
+                 "step, which goes on with the next pass; no sequence is dropped, none is padding",
+                 samples, batch);
+    }
+}
+
 enum status engine_start_data(struct engine *engine)
 {
     const struct config *config = engine->config;
@@ -61,6 +82,7 @@ enum status engine_start_data(struct engine *engine)
 
     TRY(data_parts_of(config, parts));
     TRY(data_part_open(config, &parts[DATA_TRAIN], &engine->dataset));
+    tell_passes(engine);
     if (parts[DATA_VALID].path != NULL) {
         TRY(open_set(engine, &parts[DATA_VALID], &engine->sets[SPLIT_VALID]));
     }

@@ -1,5 +1,6 @@
 #include "stages/engine_start.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,14 +13,14 @@ static int64_t start_deadline(const struct engine *engine)
     return clock_deadline(engine->config->control.start_timeout_s);
 }
 
-static bool is_first(const struct engine *engine)
+bool engine_has_embedding(const struct engine *engine)
 {
-    return engine->grid.pp == 0;
+    return engine->plan->rank_of[0] == engine->grid.pp;
 }
 
-static bool is_last(const struct engine *engine)
+bool engine_has_head(const struct engine *engine)
 {
-    return engine->grid.pp == engine->grid.shape.pp - 1;
+    return engine->plan->rank_of[plan_stages(engine->plan) - 1] == engine->grid.pp;
 }
 
 int32_t engine_longest_line(const struct engine *engine)
@@ -30,61 +31,70 @@ int32_t engine_longest_line(const struct engine *engine)
     return training > evaluation ? training : evaluation;
 }
 
-void engine_carve(struct engine *engine, bool measure)
+/* The embedding group is on two ranks, and this is one of them. */
+static bool syncs(const struct engine *engine)
 {
-    size_t message = engine->shape.B * engine->shape.T * engine->shape.C;
-
-    if (measure) {
-        arena_measure(&engine->head.arena, "head");
-        arena_measure(&engine->landing, "embedding landing");
-        arena_measure(&engine->out_buffers, "out buffers");
-    }
-    head_memory_carve(&engine->head, &engine->shape, &engine->chunk.range);
-    if (is_first(engine) && !is_last(engine)) {
-        engine->head_landing =
-            arena_take_floats(&engine->landing, engine->shape.V * engine->shape.C);
-    }
-    if (!is_last(engine)) {
-        engine->worker.lanes[LANE_F].buffer = arena_take_floats(&engine->out_buffers, message);
-    }
-    if (!is_first(engine)) {
-        engine->worker.lanes[LANE_B].buffer = arena_take_floats(&engine->out_buffers, message);
-    }
+    return plan_syncs(engine->plan) && (engine_has_embedding(engine) || engine_has_head(engine));
 }
 
-static enum status open_lane(struct engine *engine, int32_t neighbour,
-                             enum lane_direction direction, bool sends, struct lane **lane_out)
-{
-    const struct plan_buffers *buffers =
-        plan_buffers_of(engine->plan, sends ? neighbour : engine->grid.pp, 0);
-    struct lane_config config = {
-        .peer = grid_stage_rank(&engine->grid, neighbour),
-        .direction = (int32_t)direction,
-        .sends = sends,
-        .landings = direction == LANE_F ? buffers->landing_f : buffers->landing_b,
-        .landing_bytes = engine->shape.B * engine->shape.T * engine->shape.C * sizeof(float),
-    };
+/* embedding_sync auto: the data plane where a pair sends more than this each way in a step. */
+#define ZMQ_MOST_BYTES ((size_t)64 << 20)
 
-    return comm_lane_open(engine->comm, &config, lane_out);
+/* The same at both ends of a pair, whose slices are the same. */
+static bool syncs_over_data_plane(const struct engine *engine)
+{
+    enum config_embedding_sync way = engine->config->parallel.embedding_sync;
+
+    return syncs(engine) && (way == EMBEDDING_SYNC_DATA_PLANE ||
+                             (way == EMBEDDING_SYNC_AUTO &&
+                              engine->head.own_elems * sizeof(float) > ZMQ_MOST_BYTES));
 }
 
-static enum status open_lanes(struct engine *engine)
+bool engine_shares_params(const struct engine *engine)
 {
-    struct worker_lane *lanes = engine->worker.lanes;
-    int32_t stage = engine->grid.pp;
-
-    if (!is_first(engine)) {
-        TRY(open_lane(engine, stage - 1, LANE_F, false, &lanes[LANE_F].in));
-        TRY(open_lane(engine, stage - 1, LANE_B, true, &lanes[LANE_B].out));
-    }
-    if (!is_last(engine)) {
-        TRY(open_lane(engine, stage + 1, LANE_F, true, &lanes[LANE_F].out));
-        TRY(open_lane(engine, stage + 1, LANE_B, false, &lanes[LANE_B].in));
-    }
-    return STATUS_OK;
+    return engine->grid.shape.dp > 1 || syncs_over_data_plane(engine);
 }
 
-enum status engine_start_planes(struct engine *engine, const struct engine_options *options)
+/* The rank at the other end of the embedding group. */
+static int32_t sync_peer(const struct engine *engine)
+{
+    int32_t last = plan_stages(engine->plan) - 1;
+    int32_t stage = engine->plan->rank_of[engine_has_embedding(engine) ? last : 0];
+
+    return grid_stage_rank(&engine->grid, stage);
+}
+
+static enum status open_group(const struct engine *engine, enum grid_group kind,
+                              struct group **group_out)
+{
+    int32_t size = grid_group_size(&engine->grid.shape, kind);
+    int32_t *ranks = calloc((size_t)size, sizeof(*ranks));
+    struct group_config config = {.ranks = ranks, .count = size};
+    enum status status = STATUS_OK;
+
+    if (ranks == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "group of %d ranks", size);
+    }
+    (void)grid_group_ranks(&engine->grid, kind, ranks);
+    if (size > 1) {
+        status = comm_group_open(engine->comm, &config, group_out);
+    }
+    free(ranks);
+    return status;
+}
+
+static enum status open_groups(struct engine *engine)
+{
+    TRY(open_group(engine, GRID_TENSOR, &engine->workspace.tp.group));
+    TRY(open_group(engine, GRID_DATA, &engine->replicas.group));
+    /* Only so that both ends map each other's block. */
+    return syncs_over_data_plane(engine) ? open_group(engine, GRID_EMBEDDING, &engine->embedding)
+                                         : STATUS_OK;
+}
+
+_Static_assert(CONFIG_GROUP_MOST <= COMM_GROUP_MEMBERS, "a legal tp or dp makes a group");
+
+enum status engine_start_comm(struct engine *engine, const struct engine_options *options)
 {
     struct comm_config config = {
         .job_directory = options->job_directory,
@@ -92,29 +102,63 @@ enum status engine_start_planes(struct engine *engine, const struct engine_optio
         .world = options->world,
         .crowded = engine_is_crowded(options),
     };
-    struct embedding_sync_config sync = {
-        .role = is_first(engine) ? EMBEDDING_OWNER : EMBEDDING_HEAD,
-        .job_directory = options->job_directory,
-        .name = "tp0-dp0",
-        .elems = engine->shape.V * engine->shape.C,
-        .landing = is_first(engine) ? engine->head_landing : engine->head.copy,
-        .cancel = options->cancel,
-        .deadline_ns = start_deadline(engine),
-    };
+    size_t shared_bytes = engine_shared_bytes(engine);
     struct comm *comm = NULL;
 
-    if (engine->grid.shape.pp == 1) {
+    if (options->world == 1) {
         return STATUS_OK;
     }
     TRY(comm_shm_open(&config, &comm));
     /* From here on an abort of the job reaches the data plane too (engine_open.c). */
     __atomic_store_n(&engine->comm, comm, __ATOMIC_RELEASE);
-    TRY(open_lanes(engine));
-    TRY(comm_connect(engine->comm, options->cancel, start_deadline(engine)));
-    if (is_first(engine) || is_last(engine)) {
-        TRY(embedding_sync_open(&sync, &engine->sync));
+    TRY(lanes_open(&engine->lanes, engine->plan, engine->evaluation, &engine->grid, comm));
+    TRY(open_groups(engine));
+    if (shared_bytes > 0) {
+        TRY(comm_share(comm, shared_bytes));
     }
-    return STATUS_OK;
+    return comm_connect(comm, options->cancel, start_deadline(engine));
+}
+
+enum status engine_start_sync(struct engine *engine, const struct engine_options *options)
+{
+    bool owner = engine_has_embedding(engine);
+    const struct param *wte = params_find(&engine->params, "wte.weight");
+    const struct head_memory *head = &engine->head;
+    char name[32];
+    struct embedding_sync_config sync = {
+        .role = owner ? EMBEDDING_OWNER : EMBEDDING_HEAD,
+        .job_directory = options->job_directory,
+        .name = name,
+        .cancel = options->cancel,
+        .deadline_ns = start_deadline(engine),
+    };
+
+    if (!syncs(engine)) {
+        return STATUS_OK;
+    }
+    (void)snprintf(name, sizeof(name), "tp%d-dp%d", engine->grid.tp, engine->grid.dp);
+    sync.elems = owner ? wte->own_elems : head->own_elems;
+    sync.landing = owner ? engine->head_landing : head->copy + head->own_first;
+    if (syncs_over_data_plane(engine)) {
+        const float *outgoing =
+            owner ? wte->weight + wte->own_first : head->gradient + head->own_first;
+
+        sync.comm = engine->comm;
+        sync.peer = sync_peer(engine);
+        sync.shared_offset =
+            (size_t)((const char *)outgoing - (const char *)comm_shared(engine->comm));
+    }
+    return embedding_sync_open(&sync, &engine->sync);
+}
+
+/* The head's gradient as the owner adds it: what has arrived, or what lies on the same rank. */
+static float *head_gradient(const struct engine *engine)
+{
+    if (!engine->shape.tied || !engine_has_embedding(engine)) {
+        return NULL;
+    }
+    return engine->head_landing != NULL ? engine->head_landing
+                                        : engine->head.gradient + engine->head.own_first;
 }
 
 static enum status start_update(struct engine *engine, const struct engine_options *options)
@@ -140,7 +184,8 @@ static enum status start_update(struct engine *engine, const struct engine_optio
         .grad_clip = optimizer->grad_clip,
         .norm_keys = norm_key_count(&engine->shape),
         .stages = plan_stages(engine->plan),
-        .ranks = engine->grid.shape.pp,
+        .ranks = options->world,
+        .copy = {.first_shard = engine->grid.tp == 0, .first_replica = engine->grid.dp == 0},
     };
     struct update *update = &engine->update;
 
@@ -150,10 +195,9 @@ static enum status start_update(struct engine *engine, const struct engine_optio
     update->control = engine->control;
     update->sync = engine->sync;
     update->head = &engine->head;
-    if (is_first(engine)) {
-        update->head_gradient = is_last(engine) ? engine->head.gradient : engine->head_landing;
-    }
-    update->loader = is_last(engine) ? engine->loader : NULL;
+    update->replicas = &engine->replicas;
+    update->head_gradient = head_gradient(engine);
+    update->loader = engine_has_head(engine) ? engine->loader : NULL;
     update->inspect = options->inspect;
     update->inspect_context = options->inspect_context;
     update->mem_bytes = (int64_t)engine->memory.total_bytes;
@@ -165,20 +209,28 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
     struct stage_worker *worker = &engine->worker;
     int32_t longest = engine_longest_line(engine);
 
+    engine->replicas.control = engine->control;
+    engine->workspace.tp.control = engine->control;
     TRY(executor_init(&engine->executor, longest));
     TRY(start_update(engine, options));
     worker->rank = engine->grid.rank;
-    worker->stage = engine->grid.pp;
-    worker->chunk = &engine->chunk;
+    (void)grid_place_text(&engine->grid.shape, engine->grid.rank, worker->place,
+                          sizeof(worker->place));
+    worker->chunks = engine->chunks;
+    worker->chunk_count = engine->chunk_count;
+    worker->workspace = &engine->workspace;
     worker->params = &engine->params;
+    worker->head = &engine->head;
     worker->comm = engine->comm;
+    worker->lanes = &engine->lanes;
+    worker->replicas = &engine->replicas;
     worker->control = engine->control;
     worker->sync = engine->sync;
     worker->update = &engine->update;
     worker->spans = &engine->spans;
     worker->cancel = engine->cancel;
     TRY(fault_read(&worker->fault));
-    return stage_worker_init(worker, longest, engine->chunk.slot_count);
+    return stage_worker_init(worker, longest);
 }
 
 /* Keys of BARRIER: the first step's targets, time 0 of the traces (the last rank's arrival), then
@@ -189,8 +241,13 @@ enum {
     BARRIER_LINES
 };
 
+/* Of the key of a pipeline rank, so that a refusal says whose line differs. */
+struct barrier_name {
+    char text[48];
+};
+
 static enum status barrier_round(struct engine *engine, struct control_key *keys,
-                                 struct control_answer *answer)
+                                 struct barrier_name *names, struct control_answer *answer)
 {
     struct control_value values[3] = {
         {.key = BARRIER_TARGETS},
@@ -211,10 +268,11 @@ static enum status barrier_round(struct engine *engine, struct control_key *keys
     keys[BARRIER_TARGETS] = (struct control_key){"targets of step 1", CONTROL_SUM};
     keys[BARRIER_ORIGIN] = (struct control_key){"time of the start", CONTROL_MAX};
     for (int32_t stage = 0; stage < engine->grid.shape.pp; stage++) {
-        keys[BARRIER_LINES + stage] =
-            (struct control_key){"hash of a line of the plan", CONTROL_SAME};
+        (void)snprintf(names[stage].text, sizeof(names[stage].text), "line of pipeline rank %d",
+                       stage);
+        keys[BARRIER_LINES + stage] = (struct control_key){names[stage].text, CONTROL_SAME};
     }
-    if (is_last(engine)) {
+    if (engine_has_head(engine) && engine->grid.tp == 0) {
         TRY(loader_peek_targets(engine->loader, engine->cancel, start_deadline(engine), &targets));
     }
     values[0].number = (double)targets;
@@ -228,17 +286,19 @@ enum status engine_start_barrier(struct engine *engine)
 {
     size_t count = (size_t)BARRIER_LINES + (size_t)engine->grid.shape.pp;
     struct control_key *keys = calloc(count, sizeof(*keys));
+    struct barrier_name *names = calloc((size_t)engine->grid.shape.pp, sizeof(*names));
     struct control_answer answer = {.numbers = calloc(count, sizeof(double))};
     enum status status = STATUS_OK;
 
-    if (keys == NULL || answer.numbers == NULL) {
+    if (keys == NULL || names == NULL || answer.numbers == NULL) {
         status = status_fail(STATUS_ERR_NO_MEMORY, "barrier of %zu values", count);
     } else {
         (void)fault_strike(&engine->worker.fault, engine->grid.rank, FAULT_STEP_START, 0,
                            engine->cancel);
-        status = barrier_round(engine, keys, &answer);
+        status = barrier_round(engine, keys, names, &answer);
     }
     free(keys);
+    free(names);
     free(answer.numbers);
     return status;
 }

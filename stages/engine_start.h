@@ -1,5 +1,5 @@
 /*
- * engine_start -- the later half of engine_open(): planes, data, worker, the barrier.
+ * engine_start -- the later half of engine_open(): memory, planes, data, worker, the barrier.
  *
  * Private to the engine's own files.
  */
@@ -22,21 +22,61 @@ extern "C" {
 #define ENGINE_STALL_LEAST_S 60.0
 #define ENGINE_STALL_ACTIONS 20.0
 
-/* Measures, or places after the allocation, what belongs to no chunk: the head's memory, where
- * its gradient lands, the out buffers. */
-void engine_carve(struct engine *engine, bool measure);
+bool engine_has_embedding(const struct engine *engine); /* virtual stage 0 */
+bool engine_has_head(const struct engine *engine);      /* the last one */
 
 /* Actions of this rank's longer line. */
 int32_t engine_longest_line(const struct engine *engine);
 
-/* Lanes to the neighbours, and the embedding pair. */
-enum status engine_start_planes(struct engine *engine, const struct engine_options *options);
+/* Whether other ranks read this one's weights and gradients: replicas, or the other end of the
+ * embedding group. */
+bool engine_shares_params(const struct engine *engine);
+
+/* Of the block that peers read. */
+#define ENGINE_SHARED_MOST 4
+size_t engine_shared_bytes(struct engine *engine);
+
+/* engine_check.c: the plan, and the forward-only one on the same placement. */
+enum status engine_make_plans(struct engine *engine);
+
+/* engine_check.c: the threads of a rank that shares its host with `local_ranks` in all. */
+int engine_threads(const struct config *config, int32_t local_ranks);
+
+/* engine_welcome.c: the plan as rank 0 tells it, into engine->welcome. */
+enum status engine_write_welcome(struct engine *engine);
+
+/* engine_welcome.c: one round of all ranks; every rank refuses where one made another plan than rank
+ * 0. Sets engine->joined. */
+enum status engine_compare_plans(struct engine *engine);
+
+/* engine_memory.c: what this rank will hold, into engine->memory. Plans, grid, shape, replicas,
+ * workspace.tp and threads are set. */
+enum status engine_measure_memory(struct engine *engine);
+
+/* engine_memory.c: the same, told, and refused where it is more than allowed. */
+enum status engine_plan_memory(struct engine *engine);
+
+/* engine_memory.c: gives back what was measured or placed. */
+void engine_release_memory(struct engine *engine);
+
+/* The data plane: lanes, groups, and the block that peers read. After engine_plan_memory(). */
+enum status engine_start_comm(struct engine *engine, const struct engine_options *options);
+
+/* engine_memory.c: all of the planned memory; what peers read lies in the data plane's block. */
+enum status engine_allocate(struct engine *engine);
+
+/* The pair that keeps the tied embedding, once its buffers are there. */
+enum status engine_start_sync(struct engine *engine, const struct engine_options *options);
 
 /* The data sets and their loaders, on the first and the last virtual stage. */
 enum status engine_start_data(struct engine *engine);
 
 /* Executor, worker and update. */
 enum status engine_start_worker(struct engine *engine, const struct engine_options *options);
+
+/* engine_traffic.c: what this rank has moved so far; and adds what a step has. */
+void engine_read_traffic(const struct engine *engine, struct traffic *traffic_out);
+void engine_count_step(struct engine *engine, const struct traffic *before);
 
 /* BARRIER: the plan's hashes agree, everybody is ready, and the first step's target count. */
 enum status engine_start_barrier(struct engine *engine);

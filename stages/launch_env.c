@@ -1,6 +1,7 @@
 #include "stages/launch_env.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/env.h"
@@ -48,12 +49,32 @@ static const struct source *find_source(void)
     return NULL;
 }
 
+/* torchrun and `launch` set both. With one of them alone somebody meant several ranks, and each would
+ * train the whole by itself. */
+static enum status check_pair(void)
+{
+    bool has_rank = env_is_set(ENV_RANK);
+    bool has_world = env_is_set(ENV_WORLD_SIZE);
+    enum env_id given = has_rank ? ENV_RANK : ENV_WORLD_SIZE;
+    enum env_id missing = has_rank ? ENV_WORLD_SIZE : ENV_RANK;
+
+    if (has_rank == has_world) {
+        return STATUS_OK;
+    }
+    return status_fail(STATUS_ERR_REFUSED,
+                       "environment: %s is \"%s\" but %s is not set; set both to start one of "
+                       "several ranks, or neither",
+                       env_name(given), env_text(given), env_name(missing));
+}
+
 enum status launch_env_read(struct launch_env *env_out)
 {
     struct launch_env env = {.rank = 0, .world = 1, .local_world = 1, .launcher = "none"};
 
-    const struct source *source = find_source();
+    const struct source *source = NULL;
 
+    TRY(check_pair());
+    source = find_source();
     if (source != NULL) {
         TRY(read_number(source->rank, 0, &env.rank));
         TRY(read_number(source->world, 1, &env.world));

@@ -22,7 +22,8 @@ struct launch_env {
     const char *launcher; /* "torchrun", "Open MPI", ... ; a static string */
 };
 
-/* STATUS_ERR_REFUSED where a variable is set and is no number, or rank is not below world. */
+/* STATUS_ERR_REFUSED where a variable is set and is no number, one of RANK and WORLD_SIZE is set
+ * without the other, or rank is not below world. */
 enum status launch_env_read(struct launch_env *env_out);
 
 #ifdef __cplusplus

@@ -16,10 +16,11 @@ void memory_add(struct memory_table *table, const char *name, size_t bytes)
     table->total_bytes += bytes;
 }
 
-void memory_print(const struct memory_table *table, int32_t stage, char *text, size_t text_bytes)
+void memory_print(const struct memory_table *table, const char *place, char *text,
+                  size_t text_bytes)
 {
-    int used = snprintf(text, text_bytes, "stage %d holds %.1f MiB:", stage,
-                        (double)table->total_bytes / MIB);
+    int used =
+        snprintf(text, text_bytes, "%s holds %.1f MiB:", place, (double)table->total_bytes / MIB);
 
     for (int32_t i = 0; i < table->count && used > 0 && (size_t)used < text_bytes; i++) {
         used += snprintf(text + used, text_bytes - (size_t)used, "%s %s %.1f", i == 0 ? "" : ",",
@@ -27,14 +28,14 @@ void memory_print(const struct memory_table *table, int32_t stage, char *text, s
     }
 }
 
-enum status memory_check(const struct memory_table *table, int32_t stage, int64_t limit_bytes)
+enum status memory_check(const struct memory_table *table, const char *place, int64_t limit_bytes)
 {
     char text[512];
 
     if (limit_bytes <= 0 || table->total_bytes <= (size_t)limit_bytes) {
         return STATUS_OK;
     }
-    memory_print(table, stage, text, sizeof(text));
+    memory_print(table, place, text, sizeof(text));
     return status_fail(STATUS_ERR_REFUSED,
                        "train.memory_limit: %.1f MiB allowed, %.1f MiB needed; %s",
                        (double)limit_bytes / MIB, (double)table->total_bytes / MIB, text);

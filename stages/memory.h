@@ -33,11 +33,13 @@ struct memory_table {
 /* Appends a row; rows of 0 bytes are left out. */
 void memory_add(struct memory_table *table, const char *name, size_t bytes);
 
-/* "stage 1 holds 41.2 MiB: params 12.1, gradients 12.1, ...", cut to `text_bytes`. */
-void memory_print(const struct memory_table *table, int32_t stage, char *text, size_t text_bytes);
+/* "stage 1, shard 0 holds 41.2 MiB: params 12.1, gradients 12.1, ...", cut to `text_bytes`; `place` is
+ * who holds it (grid_place_text()). */
+void memory_print(const struct memory_table *table, const char *place, char *text,
+                  size_t text_bytes);
 
 /* STATUS_ERR_REFUSED with the table where the total exceeds `limit_bytes`; 0 is no limit. */
-enum status memory_check(const struct memory_table *table, int32_t stage, int64_t limit_bytes);
+enum status memory_check(const struct memory_table *table, const char *place, int64_t limit_bytes);
 
 #ifdef __cplusplus
 }

@@ -74,13 +74,14 @@ static enum status write_plan(const struct train *train)
 }
 
 /* Rank 0 makes the run directory, before anybody else needs it; nothing is made of a run that
- * cannot begin. */
+ * cannot begin. The others look at what does not depend on the directory, so that where all are
+ * started alike none waits for a rank 0 that has refused. */
 static enum status open_run(struct train *train)
 {
     if (!is_first(train)) {
-        return STATUS_OK;
+        return engine_check(train->config, train->env.local_world);
     }
-    TRY(train_check(train->config));
+    TRY(train_check(train->config, train->env.local_world));
     return run_directory_open(train->config, &train->run);
 }
 
@@ -108,9 +109,7 @@ static enum status join_job(struct train *train)
  * configuration asks for. */
 static enum status check_world(const struct train *train)
 {
-    const struct config_parallel *parallel = &train->config->parallel;
-    struct grid_shape shape = {
-        .pp = (int32_t)parallel->pp, .tp = (int32_t)parallel->tp, .dp = (int32_t)parallel->dp};
+    struct grid_shape shape = config_grid_shape(train->config);
     struct grid grid;
 
     return grid_init(&grid, &shape, train->env.rank, train->env.world);
@@ -248,6 +247,8 @@ static enum status loop(struct train *train, int32_t *signal_out)
     }
     (void)fault_strike(&train->engine->worker.fault, train->env.rank, FAULT_STEP_END, 0,
                        &train->cancel);
+    TRY(engine_settle(train->engine));
+    engine_summarize(train->engine);
     return *signal_out == 0 ? finish(train) : STATUS_OK;
 }
 
@@ -263,17 +264,18 @@ static enum status end(struct train *train, enum status status)
     return status;
 }
 
-enum status train_check(const struct config *config)
+enum status train_check(const struct config *config, int32_t local_ranks)
 {
     const struct config_checkpoint *checkpoint = &config->checkpoint;
     struct model_shape shape;
 
+    TRY(engine_check(config, local_ranks));
     TRY(run_directory_check(config));
     TRY(data_parts_check(config));
     if (checkpoint->import[0] == '\0') {
         return STATUS_OK;
     }
-    model_shape_of(config, &shape);
+    model_shape_of(config, 0, &shape);
     return weights_check_import(checkpoint->import, checkpoint->import_prefix, &shape);
 }
 

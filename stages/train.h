@@ -17,10 +17,11 @@
 extern "C" {
 #endif
 
-/* All that can be refused of a run before anything is made or started for it: its directory, its
- * data, the weights it begins with. RUN_FINISHED (stages/run_directory.h) is the caller's to ask
+/* All that can be refused of a run before anything is made or started for it: its plan, the memory of
+ * its ranks, of which `local_ranks` share this host, its directory, its data, the weights it begins
+ * with. RUN_FINISHED (stages/run_directory.h) is the caller's to ask
  * for before. */
-enum status train_check(const struct config *config);
+enum status train_check(const struct config *config, int32_t local_ranks);
 
 /* Runs to the end. *signal_out is 0, or the signal after which the run ended in order. */
 enum status train_run(const struct config *config, int32_t *signal_out);

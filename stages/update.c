@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "mixedprec/grad_norm.h"
 #include "stages/worker.h"
 #include "tensor/kernels.h"
 
@@ -19,14 +18,25 @@ enum key {
     KEY_BEGIN_NS, /* negated, so that MAX finds the earliest */
     KEY_END_NS,
     KEY_MEM_BYTES,
+    KEY_OWNER_TRANSFER_NS, /* of the embedding group: what came to the owner, */
+    KEY_OWNER_EXPOSED_NS,
+    KEY_HEAD_TRANSFER_NS, /* and to the head */
+    KEY_HEAD_EXPOSED_NS,
     KEYS_FIXED
 };
 
 static const struct control_key fixed_keys[KEYS_FIXED] = {
-    [KEY_FOUND_INF] = {"found_inf", CONTROL_MAX},       [KEY_LOSS_SUM] = {"loss_sum", CONTROL_SUM},
-    [KEY_NEXT_TARGETS] = {"next_targets", CONTROL_SUM}, [KEY_BUSY_NS] = {"busy_ns", CONTROL_SUM},
-    [KEY_BEGIN_NS] = {"begin_ns", CONTROL_MAX},         [KEY_END_NS] = {"end_ns", CONTROL_MAX},
+    [KEY_FOUND_INF] = {"found_inf", CONTROL_MAX},
+    [KEY_LOSS_SUM] = {"loss_sum", CONTROL_SUM},
+    [KEY_NEXT_TARGETS] = {"next_targets", CONTROL_SUM},
+    [KEY_BUSY_NS] = {"busy_ns", CONTROL_SUM},
+    [KEY_BEGIN_NS] = {"begin_ns", CONTROL_MAX},
+    [KEY_END_NS] = {"end_ns", CONTROL_MAX},
     [KEY_MEM_BYTES] = {"mem_bytes", CONTROL_MAX},
+    [KEY_OWNER_TRANSFER_NS] = {"owner_transfer_ns", CONTROL_MAX},
+    [KEY_OWNER_EXPOSED_NS] = {"owner_exposed_ns", CONTROL_MAX},
+    [KEY_HEAD_TRANSFER_NS] = {"head_transfer_ns", CONTROL_MAX},
+    [KEY_HEAD_EXPOSED_NS] = {"head_exposed_ns", CONTROL_MAX},
 };
 
 static int32_t norm_key(int32_t key)
@@ -51,7 +61,7 @@ static void name_keys(struct update *update)
         int32_t key = norm_key(i);
 
         (void)snprintf(update->names[key], sizeof(update->names[key]), "sum_squares.%d", i);
-        update->keys[key] = (struct control_key){update->names[key], CONTROL_ONCE};
+        update->keys[key] = (struct control_key){update->names[key], CONTROL_SUM};
     }
     for (int which = 0; which < 3; which++) {
         for (int32_t stage = 0; stage < update->config.stages; stage++) {
@@ -59,7 +69,7 @@ static void name_keys(struct update *update)
 
             (void)snprintf(update->names[key], sizeof(update->names[key]), "cost.%d%c", stage,
                            kinds[which]);
-            update->keys[key] = (struct control_key){update->names[key], CONTROL_ONCE};
+            update->keys[key] = (struct control_key){update->names[key], CONTROL_MAX};
         }
     }
 }
@@ -72,7 +82,8 @@ enum status update_init(struct update *update, const struct update_config *confi
     update->key_count = KEYS_FIXED + config->norm_keys + 3 * config->stages;
     if (update->key_count > CONTROL_KEYS_MOST) {
         return status_fail(STATUS_ERR_REFUSED,
-                           "model.num_layers and parallel.pp: a step has %d values to agree on, at "
+                           "model.num_layers, parallel.pp and virtual_stages: a step has %d values "
+                           "to agree on, at "
                            "most %d are possible",
                            update->key_count, CONTROL_KEYS_MOST);
     }
@@ -104,11 +115,11 @@ static enum status add_head_gradient(struct update *update)
         return STATUS_OK;
     }
     return device_kernels(update->device)
-        ->add(wte->grad, wte->grad, update->head_gradient, wte->elems,
-              device_stream(update->device));
+        ->add(wte->grad + wte->own_first, wte->grad + wte->own_first, update->head_gradient,
+              wte->own_elems, device_stream(update->device));
 }
 
-/* Which norm keys this rank gives: those that one of its parameters belongs to. */
+/* The sums of the keys that a parameter of this rank belongs to; they ascend in the table. */
 static void give_norms(struct update *update, const double *sums, int32_t *count)
 {
     int32_t last = -1;
@@ -125,23 +136,32 @@ static void give_norms(struct update *update, const double *sums, int32_t *count
 
 static void give_times(struct update *update, const struct stage_worker *worker, int32_t *count)
 {
-    const struct worker_times *times = &worker->times;
     double busy = 0.0;
 
-    for (int which = 0; which < 3; which++) {
-        double mean = times->count[which] > 0
-                          ? (double)times->busy_ns[which] * 1e-9 / times->count[which]
-                          : 0.0;
+    for (int32_t i = 0; i < 3 * worker->chunk_count; i++) {
+        const struct worker_chunk *own = &worker->chunks[i / 3];
+        int which = i % 3;
+        double busy_ns = (double)own->times.busy_ns[which];
+        int32_t done = own->times.count[which];
 
-        busy += (double)times->busy_ns[which];
-        give(update, count, cost_key(update, which, worker->stage), mean);
+        busy += busy_ns;
+        give(update, count, cost_key(update, which, own->virtual_stage),
+             done > 0 ? busy_ns * 1e-9 / done : 0.0);
     }
     give(update, count, KEY_BUSY_NS, busy);
-    if (times->first_begin_ns != 0) {
-        give(update, count, KEY_BEGIN_NS, -(double)times->first_begin_ns);
-        give(update, count, KEY_END_NS, (double)times->last_end_ns);
+    if (worker->first_begin_ns != 0) {
+        give(update, count, KEY_BEGIN_NS, -(double)worker->first_begin_ns);
+        give(update, count, KEY_END_NS, (double)worker->last_end_ns);
     }
     give(update, count, KEY_MEM_BYTES, (double)update->mem_bytes);
+    if (update->sync != NULL) {
+        bool owner = update->head_gradient != NULL;
+
+        give(update, count, owner ? KEY_OWNER_TRANSFER_NS : KEY_HEAD_TRANSFER_NS,
+             (double)worker->sync_transfer_ns);
+        give(update, count, owner ? KEY_OWNER_EXPOSED_NS : KEY_HEAD_EXPOSED_NS,
+             (double)worker->sync_exposed_ns);
+    }
 }
 
 static enum status give_values(struct update *update, const struct stage_worker *worker,
@@ -153,17 +173,19 @@ static enum status give_values(struct update *update, const struct stage_worker 
 
     memset(sums, 0, (size_t)update->config.norm_keys * sizeof(*sums));
     if (!update->empty) {
-        TRY(grad_norm_partials(update->params, update->device, sums, update->config.norm_keys,
-                               &bad));
+        TRY(grad_norm_partials(update->params, &update->config.copy, update->device, sums,
+                               update->config.norm_keys, &bad));
     }
     note[0] = '\0';
     if (bad != NULL) {
-        (void)snprintf(note, note_bytes, "the gradient of %s on rank %d (stage %d) is not finite",
-                       bad, worker->rank, worker->stage);
+        (void)snprintf(note, note_bytes, "the gradient of %s on rank %d (%s) is not finite", bad,
+                       worker->rank, worker->place);
     }
     give(update, &count, KEY_FOUND_INF, bad != NULL ? 1.0 : 0.0);
-    give(update, &count, KEY_LOSS_SUM, worker->loss_sum);
-    if (update->loader != NULL) {
+    if (update->config.copy.first_shard) {
+        give(update, &count, KEY_LOSS_SUM, worker->loss_sum);
+    }
+    if (update->loader != NULL && update->config.copy.first_shard) {
         TRY(loader_peek_targets(update->loader, worker->cancel, worker->run.deadline_ns, &next));
     }
     give(update, &count, KEY_NEXT_TARGETS, (double)next);
@@ -192,6 +214,8 @@ static void read_answer(struct update *update, const struct control_answer *answ
         .I = &numbers[cost_key(update, 1, 0)],
         .W = &numbers[cost_key(update, 2, 0)],
         .mem_bytes = (int64_t)numbers[KEY_MEM_BYTES],
+        .sync_transfer_s = 1e-9 * (numbers[KEY_OWNER_TRANSFER_NS] + numbers[KEY_HEAD_TRANSFER_NS]),
+        .sync_exposed_s = 1e-9 * (numbers[KEY_OWNER_EXPOSED_NS] + numbers[KEY_HEAD_EXPOSED_NS]),
     };
     outcome->skipped = found_inf || update->empty || !isfinite(outcome->grad_norm);
     if (update->empty) {
@@ -203,17 +227,22 @@ static void read_answer(struct update *update, const struct control_answer *answ
     }
 }
 
-/* The owner's new embedding goes back to the head. */
-static enum status send_embedding(const struct update *update)
+/* The owner's new slice of the tied embedding goes back to the head, and the replicas gather. */
+static enum status send_embedding(const struct update *update, int64_t deadline_ns)
 {
-    if (update->sync == NULL || update->head_gradient == NULL) {
+    const struct param *wte = params_find(update->params, "wte.weight");
+
+    if (update->head_gradient == NULL) {
         return STATUS_OK;
     }
-    return embedding_sync_send_weights(update->sync, update->updates,
-                                       params_find(update->params, "wte.weight")->weight);
+    if (update->sync != NULL) {
+        TRY(embedding_sync_send_weights(update->sync, update->updates,
+                                        wte->weight + wte->own_first));
+    }
+    return replicas_gather_tied(update->replicas, wte->weight, wte->elems, deadline_ns);
 }
 
-static enum status apply(struct update *update)
+static enum status apply(struct update *update, int64_t deadline_ns)
 {
     const struct update_outcome *outcome = &update->outcome;
 
@@ -223,12 +252,12 @@ static enum status apply(struct update *update)
         TRY(optimizer_update(&update->config.optimizer, update->params, update->device,
                              update->updates + 1, outcome->lr, coefficient));
         update->updates++;
-        TRY(send_embedding(update));
+        TRY(send_embedding(update, deadline_ns));
     }
     params_zero_gradients(update->params);
     if (update->head->gradient != NULL) {
         /* Its last reader, the owner, had all of it before the round. */
-        memset(update->head->gradient, 0, update->head->gradient_elems * sizeof(float));
+        memset(update->head->gradient, 0, update->head->elems * sizeof(float));
     }
     return STATUS_OK;
 }
@@ -258,8 +287,10 @@ enum status update_run(struct update *update, struct stage_worker *worker,
     times_out->round_begin_ns = clock_now_ns();
     TRY(control_reduce(update->control, &round, &answer, worker->run.deadline_ns));
     times_out->round_end_ns = clock_now_ns();
+    worker->sync_transfer_ns = 0;
+    worker->sync_exposed_ns = 0;
     read_answer(update, &answer);
-    return apply(update);
+    return apply(update, worker->run.deadline_ns);
 }
 
 void update_release(struct update *update)

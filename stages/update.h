@@ -2,12 +2,14 @@
  * update -- what STEP does: flags, norm, one round trip, then skip or update.
  *
  * The owner of the tied embedding adds the head's gradient to its own; every rank takes the sums
- * of squares of what it owns; one control round gives every rank the same answer: found_inf with
- * its cause, the norm, the loss, the next step's number of targets, and the figures of the step
- * line. A step whose gradients are not all finite is skipped on all ranks alike. Else gradients
- * are clipped, the optimizer runs, and the owner sends the embedding back to the head.
+ * of squares of what it answers for (mixedprec/grad_norm.h); one control round gives every rank the
+ * same answer: found_inf with its cause, the norm, the loss, the next step's number of targets, and
+ * the figures of the step line. A step whose gradients are not all finite is skipped on all ranks
+ * alike. Else gradients are clipped, the optimizer runs, and the owner sends the embedding back to
+ * the head.
  *
- * Each value of the round is given by exactly one rank, so nothing is counted twice.
+ * Of a value that several ranks have, one gives it: shard 0 the loss and the targets of its
+ * replica, and of a parameter's sum of squares whoever answers for it. So nothing counts twice.
  */
 #ifndef STAGES_UPDATE_H
 #define STAGES_UPDATE_H
@@ -18,11 +20,13 @@
 #include "base/status.h"
 #include "collectives/control.h"
 #include "collectives/embedding_sync.h"
+#include "mixedprec/grad_norm.h"
 #include "mixedprec/lr_schedule.h"
 #include "mixedprec/optimizer.h"
 #include "mixedprec/params.h"
 #include "stages/data/loader.h"
 #include "stages/model/parameters.h"
+#include "stages/replicas.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,7 +48,8 @@ struct update_config {
     double grad_clip;
     int32_t norm_keys; /* norm_key_count() */
     int32_t stages;    /* virtual stages of the pipeline */
-    int32_t ranks;     /* of the pipeline */
+    int32_t ranks;     /* of the job */
+    struct grad_norm_copy copy;
 };
 
 /* What one STEP came to; the same on every rank. */
@@ -58,10 +63,15 @@ struct update_outcome {
     int32_t stop_signal;            /* 0, or all ranks end after this step */
     char cause[CONTROL_TEXT_BYTES]; /* why it was skipped: tensor and rank */
     double bubble;                  /* 1 - busy / (ranks · span) */
-    const double *F; /* lends until the next STEP: mean cost by virtual stage, seconds */
+    const double *F; /* lends until the next STEP: mean cost by virtual stage, seconds; of the
+                        slowest shard and replica */
     const double *I;
     const double *W;
     int64_t mem_bytes; /* the largest of any rank */
+    /* Embedding group: the gradient to the owner and the weights to the head, in seconds, and what
+     * the slowest pair stood still for. */
+    double sync_transfer_s;
+    double sync_exposed_s;
 };
 
 /* When the parts of STEP began and ended, for the trace. */
@@ -76,17 +86,18 @@ typedef void (*update_inspect_fn)(void *context, const struct params *params);
 
 struct update {
     struct update_config config;
-    struct params *params;        /* borrows */
-    struct device *device;        /* borrows */
-    struct control *control;      /* borrows */
-    struct embedding_sync *sync;  /* borrows; NULL where the embedding is not shared */
-    struct head_memory *head;     /* borrows */
-    float *head_gradient;         /* owner: what is added to its own; NULL elsewhere */
-    struct loader *loader;        /* borrows; last virtual stage only */
-    struct control_key *keys;     /* owns */
-    char (*names)[24];            /* owns; of the keys */
-    struct control_value *values; /* owns */
-    double *numbers;              /* owns */
+    struct params *params;           /* borrows */
+    struct device *device;           /* borrows */
+    struct control *control;         /* borrows */
+    struct embedding_sync *sync;     /* borrows; NULL where the embedding is not shared */
+    struct head_memory *head;        /* borrows */
+    const struct replicas *replicas; /* borrows */
+    float *head_gradient;            /* owner: what is added to its own slice; NULL elsewhere */
+    struct loader *loader;           /* borrows; last virtual stage only */
+    struct control_key *keys;        /* owns */
+    char (*names)[24];               /* owns; of the keys */
+    struct control_value *values;    /* owns */
+    double *numbers;                 /* owns */
     int32_t key_count;
     update_inspect_fn inspect; /* may be NULL */
     void *inspect_context;
@@ -100,7 +111,7 @@ struct update {
 /* Makes the table of keys; the borrowed fields are the caller's to set. */
 enum status update_init(struct update *update, const struct update_config *config);
 
-/* One STEP. A failure leaves the parameters as they were. */
+/* One STEP. A failure before the answer leaves the parameters as they were. */
 enum status update_run(struct update *update, struct stage_worker *worker,
                        struct update_times *times_out);
 

@@ -43,9 +43,7 @@ static void put_span(struct stage_worker *worker, enum trace_kind kind, int64_t 
 
 static size_t message_bytes(const struct stage_worker *worker)
 {
-    const struct model_shape *shape = &worker->chunk->shape;
-
-    return shape->B * shape->T * shape->C * sizeof(float);
+    return worker->lanes->message_floats * sizeof(float);
 }
 
 /* What a message is, so that one in the wrong place is seen: run, direction, receiving stage and
@@ -60,13 +58,13 @@ static uint64_t message_tag(const struct stage_worker *worker, const struct acti
            (((uint64_t)receiver & 0x7FFFULL) << 24) | ((uint64_t)action->microbatch & 0xFFFFFFULL);
 }
 
-static void note_sent(struct stage_worker *worker, struct worker_lane *lane)
+static void note_sent(struct stage_worker *worker, struct lane_out *lane)
 {
     int64_t begin_ns = 0;
     int64_t end_ns = 0;
 
-    if (lane->sending != NULL && comm_sent(lane->out)) {
-        comm_last_copy(lane->out, &begin_ns, &end_ns);
+    if (lane->sending != NULL && comm_sent(lane->lane)) {
+        comm_last_copy(lane->lane, &begin_ns, &end_ns);
         put_span(worker, TRACE_SEND, begin_ns, end_ns, lane->sending, lane->sending_index,
                  message_bytes(worker));
         lane->sending = NULL;
@@ -96,15 +94,20 @@ static enum status wait_failed(const struct stage_worker *worker, enum status st
         return status_note(status, "cancelled while waiting for %s (%s) of stage %d", what, text,
                            action->peer);
     }
-    return status_fail(status, "stage %d, step %lld: waiting for %s (%s) of stage %d: %s",
-                       worker->stage, (long long)worker->run.step, what, text, action->peer,
-                       status_text(status));
+    return status_fail(status, "%s, step %lld: waiting for %s (%s) of stage %d: %s", worker->place,
+                       (long long)worker->run.step, what, text, action->peer, status_text(status));
+}
+
+static const struct chunk_lanes *lanes_at(const struct stage_worker *worker,
+                                          const struct action *action)
+{
+    return lanes_of(worker->lanes, action->chunk, (enum lane_direction)action->direction);
 }
 
 static enum status wait_received(struct stage_worker *worker, int32_t index, int64_t deadline_ns)
 {
     const struct action *action = &worker->run.line->actions[index];
-    struct lane *lane = worker->lanes[action->direction].in;
+    const struct chunk_lanes *lanes = lanes_at(worker, action);
     int64_t begin_ns = 0;
     int64_t end_ns = 0;
     enum status status = STATUS_OK;
@@ -114,8 +117,8 @@ static enum status wait_received(struct stage_worker *worker, int32_t index, int
     }
     begin_ns = clock_now_ns();
     report(worker, index, true);
-    status = comm_wait_arrival(lane, action->landing, message_tag(worker, action), worker->cancel,
-                               deadline_ns);
+    status = comm_wait_arrival(lanes->in, lanes->in_first + action->landing,
+                               message_tag(worker, action), worker->cancel, deadline_ns);
     if (status < 0) {
         return wait_failed(worker, status, "the message", action);
     }
@@ -131,7 +134,7 @@ static enum status wait_received(struct stage_worker *worker, int32_t index, int
 static enum status wait_sent(struct stage_worker *worker, int32_t index, int64_t deadline_ns)
 {
     const struct action *action = &worker->run.line->actions[index];
-    struct worker_lane *lane = &worker->lanes[action->direction];
+    struct lane_out *lane = lanes_at(worker, action)->out;
     int64_t begin_ns = clock_now_ns();
     int64_t end_ns = 0;
     enum status status = STATUS_OK;
@@ -139,7 +142,7 @@ static enum status wait_sent(struct stage_worker *worker, int32_t index, int64_t
     /* A later SEND of the lane means that this one has left long ago. */
     if (lane->sending == action) {
         report(worker, index, true);
-        status = comm_wait_sent(lane->out, worker->cancel, deadline_ns);
+        status = comm_wait_sent(lane->lane, worker->cancel, deadline_ns);
         if (status < 0) {
             return wait_failed(worker, status, "a landing buffer for", action);
         }
@@ -167,37 +170,50 @@ static enum status wait_ticket(struct stage_worker *worker, worker_ticket ticket
 
 static void retry_sends(struct stage_worker *worker)
 {
-    if (worker->comm != NULL) {
-        (void)comm_progress(worker->comm);
-        note_sent(worker, &worker->lanes[LANE_F]);
-        note_sent(worker, &worker->lanes[LANE_B]);
+    if (worker->comm == NULL) {
+        return;
+    }
+    (void)comm_progress(worker->comm);
+    for (int32_t i = 0; i < worker->lanes->out_count; i++) {
+        note_sent(worker, &worker->lanes->outs[i]);
     }
 }
 
 /* Adds a stretch of compute to the sums of the step; `which` is 0 F, 1 I, 2 W. */
-static void add_time(struct stage_worker *worker, int which, int64_t begin_ns, int64_t end_ns)
+static void add_time(struct stage_worker *worker, struct worker_chunk *chunk, int which,
+                     int64_t begin_ns, int64_t end_ns)
 {
-    struct worker_times *times = &worker->times;
-
-    times->busy_ns[which] += end_ns - begin_ns;
-    times->count[which]++;
-    if (times->first_begin_ns == 0) {
-        times->first_begin_ns = begin_ns;
+    chunk->times.busy_ns[which] += end_ns - begin_ns;
+    chunk->times.count[which]++;
+    if (worker->first_begin_ns == 0) {
+        worker->first_begin_ns = begin_ns;
     }
-    times->last_end_ns = end_ns;
+    worker->last_end_ns = end_ns;
+}
+
+/* The last reader of the message in landing buffer `landing` of the chunk has ended. */
+static void give_credit(const struct stage_worker *worker, const struct action *action,
+                        enum lane_direction direction, int32_t landing)
+{
+    const struct chunk_lanes *lanes = lanes_of(worker->lanes, action->chunk, direction);
+
+    if (landing >= 0 && lanes->in != NULL) {
+        comm_credit(lanes->in, lanes->in_first + landing);
+    }
 }
 
 static enum status run_forward(struct stage_worker *worker, const struct action *action,
                                int32_t index)
 {
-    const struct model_shape *shape = &worker->chunk->shape;
+    struct worker_chunk *own = &worker->chunks[action->chunk];
+    const struct model_shape *shape = &own->chunk.shape;
     const struct loader_batch *batch = &worker->run.batch;
     size_t rows = (size_t)action->microbatch * shape->B * shape->T;
-    struct worker_lane *lane = &worker->lanes[LANE_F];
     struct chunk_io io = {
-        .input = action->landing >= 0 ? comm_landing(lane->in, action->landing) : NULL,
-        .output = lane->buffer,
+        .input = lanes_input(worker->lanes, action, LANE_F),
+        .output = lanes_output(worker->lanes, action, LANE_F),
         .tokens = batch->tokens != NULL ? batch->tokens + rows : NULL,
+        .types = batch->types != NULL ? batch->types + rows : NULL,
         .targets = batch->targets != NULL ? batch->targets + rows : NULL,
         .mask = batch->mask != NULL ? batch->mask + rows : NULL,
         .loss_seed = worker->run.loss_seed,
@@ -205,88 +221,82 @@ static enum status run_forward(struct stage_worker *worker, const struct action 
     int64_t begin_ns = 0;
     int64_t end_ns = 0;
 
-    worker->slot_landing[action->slot] = action->landing;
-    if (worker->sync != NULL && worker->chunk->range.has_head) {
-        TRY(embedding_sync_wait_version(worker->sync, worker->run.version,
-                                        worker->run.deadline_ns));
-    }
+    own->slot_landing[action->slot] = action->landing;
     begin_ns = clock_now_ns();
+    if (own->chunk.range.has_head) {
+        TRY(stage_worker_wait_head(worker, worker->run.version, worker->run.deadline_ns));
+        end_ns = clock_now_ns();
+        if (end_ns - begin_ns > WAIT_SPAN_NS) {
+            put_span(worker, TRACE_SYNC, begin_ns, end_ns, action, index, 0);
+        }
+        begin_ns = end_ns;
+    }
     if (worker->run.evaluation) {
-        TRY(chunk_evaluate(worker->chunk, action->slot, &io));
+        TRY(chunk_evaluate(&own->chunk, action->slot, &io));
     } else {
-        TRY(chunk_forward(worker->chunk, action->slot, &io));
+        TRY(chunk_forward(&own->chunk, action->slot, &io));
     }
     end_ns = clock_now_ns();
     worker->loss_sum += io.loss_sum;
-    add_time(worker, 0, begin_ns, end_ns);
+    add_time(worker, own, 0, begin_ns, end_ns);
     put_span(worker, TRACE_F, begin_ns, end_ns, action, index, 0);
-    if (worker->run.evaluation && action->landing >= 0) {
-        comm_credit(lane->in, action->landing);
+    if (worker->run.evaluation) {
+        give_credit(worker, action, LANE_F, action->landing);
     }
     return STATUS_OK;
 }
 
 static struct chunk_io backward_io(const struct stage_worker *worker, const struct action *action)
 {
-    const struct worker_lane *lane = &worker->lanes[LANE_B];
-
     return (struct chunk_io){
-        .doutput = action->landing >= 0 ? comm_landing(lane->in, action->landing) : NULL,
-        .dinput = lane->buffer,
+        .doutput = lanes_input(worker->lanes, action, LANE_B),
+        .dinput = action->kind == ACTION_W ? NULL : lanes_output(worker->lanes, action, LANE_B),
     };
-}
-
-/* I is the last reader of the message that F of the same micro-batch read in place. */
-static void credit_input(struct stage_worker *worker, const struct action *action)
-{
-    int32_t landing = worker->slot_landing[action->slot];
-
-    if (landing >= 0) {
-        comm_credit(worker->lanes[LANE_F].in, landing);
-    }
 }
 
 static enum status run_input_gradient(struct stage_worker *worker, const struct action *action,
                                       int32_t index)
 {
+    struct worker_chunk *own = &worker->chunks[action->chunk];
     struct chunk_io io = backward_io(worker, action);
     int64_t begin_ns = clock_now_ns();
     int64_t end_ns = 0;
 
-    TRY(chunk_backward_input(worker->chunk, action->slot, action->gradient, &io));
+    TRY(chunk_backward_input(&own->chunk, action->slot, action->gradient, &io));
     end_ns = clock_now_ns();
-    add_time(worker, 1, begin_ns, end_ns);
+    add_time(worker, own, 1, begin_ns, end_ns);
     put_span(worker, TRACE_I, begin_ns, end_ns, action, index, 0);
-    credit_input(worker, action);
+    /* I is the last reader of what F of the same micro-batch read in place. */
+    give_credit(worker, action, LANE_F, own->slot_landing[action->slot]);
     return STATUS_OK;
 }
 
 static enum status run_weight_gradient(struct stage_worker *worker, const struct action *action,
                                        int32_t index)
 {
+    struct worker_chunk *own = &worker->chunks[action->chunk];
     struct chunk_io io = backward_io(worker, action);
     int64_t begin_ns = clock_now_ns();
     int64_t end_ns = 0;
 
-    TRY(chunk_backward_weight(worker->chunk, action->slot, action->gradient, &io));
+    TRY(chunk_backward_weight(&own->chunk, action->slot, action->gradient, &io));
     end_ns = clock_now_ns();
-    add_time(worker, 2, begin_ns, end_ns);
+    add_time(worker, own, 2, begin_ns, end_ns);
     put_span(worker, TRACE_W, begin_ns, end_ns, action, index, 0);
-    if (action->landing >= 0) {
-        comm_credit(worker->lanes[LANE_B].in, action->landing);
-    }
+    give_credit(worker, action, LANE_B, action->landing);
     return STATUS_OK;
 }
 
 static enum status run_send(struct stage_worker *worker, const struct action *action, int32_t index)
 {
-    struct worker_lane *lane = &worker->lanes[action->direction];
+    const struct chunk_lanes *lanes = lanes_at(worker, action);
+    struct lane_out *lane = lanes->out;
 
     note_sent(worker, lane);
     lane->sending = action;
     lane->sending_index = index;
-    TRY(comm_post_send(lane->out, action->landing, message_tag(worker, action), lane->buffer,
-                       message_bytes(worker)));
+    TRY(comm_post_send(lane->lane, lanes->out_first + action->landing, message_tag(worker, action),
+                       lane->buffer, message_bytes(worker)));
     note_sent(worker, lane);
     return STATUS_OK;
 }
@@ -294,14 +304,21 @@ static enum status run_send(struct stage_worker *worker, const struct action *ac
 static enum status run_sync(struct stage_worker *worker, const struct action *action, int32_t index)
 {
     int64_t begin_ns = clock_now_ns();
+    size_t bytes = 0;
 
-    if (worker->chunk->range.has_head) {
-        TRY(embedding_sync_send_gradient(worker->sync, worker->run.step, worker->chunk->sums.head));
-    } else {
-        TRY(embedding_sync_wait_gradient(worker->sync, worker->run.step, worker->run.deadline_ns));
-    }
-    put_span(worker, TRACE_SYNC, begin_ns, clock_now_ns(), action, index,
-             worker->chunk->shape.V * worker->chunk->shape.C * sizeof(float));
+    TRY(stage_worker_sync(worker, &bytes));
+    put_span(worker, TRACE_SYNC, begin_ns, clock_now_ns(), action, index, bytes);
+    return STATUS_OK;
+}
+
+static enum status run_reduce(struct stage_worker *worker, const struct action *action,
+                              int32_t index)
+{
+    int64_t begin_ns = clock_now_ns();
+
+    TRY(replicas_reduce(worker->replicas, worker->params, worker->head, worker->run.deadline_ns));
+    put_span(worker, TRACE_REDUCE, begin_ns, clock_now_ns(), action, index,
+             worker->params->gradients.planned_bytes);
     return STATUS_OK;
 }
 
@@ -309,15 +326,11 @@ static enum status run_sync(struct stage_worker *worker, const struct action *ac
  * retries a pending SEND inside the control round, so all have left before it. */
 static enum status drain_sends(struct stage_worker *worker)
 {
-    for (int direction = LANE_F; direction < LANE_DIRECTIONS; direction++) {
-        const struct worker_lane *lane = &worker->lanes[direction];
-        enum status status = STATUS_OK;
+    for (int32_t i = 0; i < worker->lanes->out_count; i++) {
+        const struct lane_out *lane = &worker->lanes->outs[i];
 
         if (lane->sending != NULL) {
-            status = wait_sent(worker, lane->sending_index, worker->run.deadline_ns);
-        }
-        if (status < 0) {
-            return status;
+            TRY(wait_sent(worker, lane->sending_index, worker->run.deadline_ns));
         }
     }
     return STATUS_OK;
@@ -354,11 +367,21 @@ static enum status run_action(struct stage_worker *worker, const struct action *
         return STATUS_OK;
     case ACTION_SYNC:
         return run_sync(worker, action, index);
+    case ACTION_REDUCE:
+        return run_reduce(worker, action, index);
     case ACTION_STEP:
         return run_step(worker, action, index);
     default:
         return status_fail(STATUS_ERR_UNSUPPORTED, "action %s has no work on this rank",
                            action_kind_text((enum action_kind)action->kind));
+    }
+}
+
+/* The fault switch's: some gradient of this rank, where it has one. */
+static void poison(const struct params *params)
+{
+    if (params->count > 0) {
+        params->table[0].grad[0] = NAN;
     }
 }
 
@@ -374,7 +397,7 @@ static enum status issue(struct worker *base, const struct action *action, int32
     report(worker, index, false);
     if (!worker->run.evaluation &&
         fault_strike(&worker->fault, worker->rank, worker->run.step, index, worker->cancel)) {
-        worker->params->table[0].grad[0] = NAN;
+        poison(worker->params);
     }
     TRY(run_action(worker, action, index));
     retry_sends(worker);
@@ -386,14 +409,15 @@ static enum status done(struct worker *base, worker_ticket ticket, bool *done_ou
 {
     struct stage_worker *worker = of(base);
     const struct action *action = &worker->run.line->actions[ticket];
-    struct worker_lane *lane = &worker->lanes[action->direction];
 
     retry_sends(worker);
     *done_out = true;
     if (action->kind == ACTION_SEND) {
-        *done_out = lane->sending != action;
+        *done_out = lanes_at(worker, action)->out->sending != action;
     } else if (action->kind == ACTION_RECV && worker->received[ticket] == 0) {
-        enum status status = comm_arrived(lane->in, action->landing, message_tag(worker, action));
+        const struct chunk_lanes *lanes = lanes_at(worker, action);
+        enum status status =
+            comm_arrived(lanes->in, lanes->in_first + action->landing, message_tag(worker, action));
 
         if (status < 0) {
             return status;
@@ -414,14 +438,21 @@ static const struct worker_ops stage_worker_ops = {
     .wait = wait,
 };
 
-enum status stage_worker_init(struct stage_worker *worker, int32_t actions, int32_t slots)
+enum status stage_worker_init(struct stage_worker *worker, int32_t actions)
 {
     worker->base.ops = &stage_worker_ops;
     worker->capacity = actions;
     worker->received = calloc((size_t)actions, 1);
-    worker->slot_landing = calloc((size_t)slots, sizeof(*worker->slot_landing));
-    if (worker->received == NULL || worker->slot_landing == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "worker: %d actions, %d slots", actions, slots);
+    if (worker->received == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "worker: %d actions", actions);
+    }
+    for (int32_t i = 0; i < worker->chunk_count; i++) {
+        struct worker_chunk *own = &worker->chunks[i];
+
+        own->slot_landing = calloc((size_t)own->chunk.slot_count, sizeof(*own->slot_landing));
+        if (own->slot_landing == NULL) {
+            return status_fail(STATUS_ERR_NO_MEMORY, "worker: %d slots", own->chunk.slot_count);
+        }
     }
     return STATUS_OK;
 }
@@ -431,7 +462,12 @@ void stage_worker_begin(struct stage_worker *worker, const struct worker_run *ru
     ENSURE(run->line->count <= worker->capacity, "line of %d actions, room for %d",
            run->line->count, worker->capacity);
     worker->run = *run;
-    worker->times = (struct worker_times){0};
+    worker->workspace->tp.deadline_ns = run->deadline_ns;
+    worker->first_begin_ns = 0;
+    worker->last_end_ns = 0;
+    for (int32_t i = 0; i < worker->chunk_count; i++) {
+        worker->chunks[i].times = (struct worker_times){.count = {0}};
+    }
     worker->loss_sum = 0.0;
     memset(worker->received, 0, (size_t)worker->capacity);
 }
@@ -439,7 +475,9 @@ void stage_worker_begin(struct stage_worker *worker, const struct worker_run *ru
 void stage_worker_release(struct stage_worker *worker)
 {
     free(worker->received);
-    free(worker->slot_landing);
     worker->received = NULL;
-    worker->slot_landing = NULL;
+    for (int32_t i = 0; i < worker->chunk_count && worker->chunks != NULL; i++) {
+        free(worker->chunks[i].slot_landing);
+        worker->chunks[i].slot_landing = NULL;
+    }
 }

@@ -5,7 +5,8 @@
  * what the action depends on: its message, and the out buffer that an earlier SEND may still
  * hold. A SEND is posted and may stay pending; every later wait retries it. A RECV is no work:
  * the message arrives by itself, and is waited for by the action that reads it. After the last
- * reader of a message the credit goes back.
+ * reader of a message the credit goes back. What tensor-parallel shards do together happens inside
+ * F and I; the replicas meet in REDUCE and, for the head, in SYNC.
  *
  * Everything leaves a span (meaning in scheduler/trace.h), and the compute times of the step are
  * added up for the bubble of the step line.
@@ -22,12 +23,15 @@
 #include "collectives/comm.h"
 #include "collectives/control.h"
 #include "collectives/embedding_sync.h"
+#include "collectives/grid.h"
 #include "mixedprec/params.h"
 #include "scheduler/plan.h"
 #include "scheduler/worker.h"
 #include "stages/data/loader.h"
 #include "stages/fault.h"
+#include "stages/lanes.h"
 #include "stages/model/chunk.h"
+#include "stages/replicas.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,22 +39,18 @@ extern "C" {
 
 struct update;
 
-/* Both ends of a lane direction at this rank; NULL where there is no such neighbour. */
-struct worker_lane {
-    struct lane *in;  /* messages to this rank */
-    struct lane *out; /* messages from it */
-    float *buffer;    /* the out buffer, (N,C) */
-    /* The SEND that may be pending, for its span. */
-    const struct action *sending; /* NULL where none is */
-    int32_t sending_index;
+/* Compute of one chunk in one step: F, I, W. */
+struct worker_times {
+    int64_t busy_ns[3];
+    int32_t count[3];
 };
 
-/* Compute of one step on this rank, for the step line and the simulation beside it. */
-struct worker_times {
-    int64_t busy_ns[3]; /* F, I, W */
-    int32_t count[3];
-    int64_t first_begin_ns; /* of a compute action; 0 where there was none */
-    int64_t last_end_ns;
+/* One chunk of this rank. */
+struct worker_chunk {
+    struct chunk chunk;
+    int32_t virtual_stage;
+    int32_t *slot_landing; /* owns; by stash slot: the landing buffer that its F read, or none */
+    struct worker_times times;
 };
 
 /* What a run of a line works on; set before executor_run(). */
@@ -68,11 +68,15 @@ struct worker_run {
 struct stage_worker {
     struct worker base;
     int32_t rank;
-    int32_t stage; /* pipeline rank */
-    struct chunk *chunk;
+    char place[GRID_PLACE_BYTES]; /* of this rank, for messages */
+    struct worker_chunk *chunks;  /* borrows; chunk_count of them */
+    int32_t chunk_count;
+    struct workspace *workspace; /* borrows */
     struct params *params;
-    struct comm *comm; /* NULL where pp is 1 */
-    struct worker_lane lanes[LANE_DIRECTIONS];
+    struct head_memory *head;
+    struct comm *comm;               /* NULL where the world is 1 */
+    struct lanes *lanes;             /* borrows */
+    const struct replicas *replicas; /* borrows */
     struct control *control;
     struct embedding_sync *sync; /* NULL where the embedding is not shared */
     struct update *update;
@@ -80,16 +84,32 @@ struct stage_worker {
     const struct cancel *cancel;
     struct fault fault;
     unsigned char *received; /* owns; by index: this RECV's message has been used */
-    int32_t *slot_landing;   /* owns; by stash slot: the landing buffer that its F read, or none */
     int32_t capacity;
     struct worker_run run;
-    struct worker_times times;
+    int64_t head_version; /* update count of the head's copy, whole */
+    /* The embedding sync at this end since the last STEP: how long what it waited for had travelled,
+     * and how long it stood still for it. */
+    int64_t sync_transfer_ns;
+    int64_t sync_exposed_ns;
+    int64_t first_begin_ns; /* of a compute action of this run; 0 where there was none */
+    int64_t last_end_ns;
     double loss_sum; /* of the run, over micro-batches in ascending order */
 };
 
-/* Sets the table and takes memory for lines of up to `actions` actions and for `slots` stash
- * slots; the other fields are the caller's to fill. */
-enum status stage_worker_init(struct stage_worker *worker, int32_t actions, int32_t slots);
+/* Sets the table and takes memory for lines of up to `actions` actions and for the slots of its
+ * chunks; the other fields are the caller's to fill before. */
+enum status stage_worker_init(struct stage_worker *worker, int32_t actions);
+
+/* SYNC. Head: blocks until the replicas have summed their gradients; each sends its slice in the
+ * background.
+ * Owner: blocks until its slice has arrived. */
+enum status stage_worker_sync(struct stage_worker *worker, size_t *bytes_out);
+
+/* Blocks until the head's copy of a tied embedding is whole and of update count `version`: the owner
+ * has sent this replica's slice, and all replicas have gathered theirs, who call this alike. Nothing
+ * where this rank has no copy. */
+enum status stage_worker_wait_head(struct stage_worker *worker, int64_t version,
+                                   int64_t deadline_ns);
 
 /* Begins a run: sums and times are zero again. */
 void stage_worker_begin(struct stage_worker *worker, const struct worker_run *run);

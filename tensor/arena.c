@@ -102,9 +102,18 @@ enum status arena_allocate(struct arena *arena, bool touch)
     return STATUS_OK;
 }
 
+void arena_place(struct arena *arena, void *memory)
+{
+    ENSURE(arena->memory == NULL, "arena %s is allocated already", arena->name);
+    ENSURE((uintptr_t)memory % ARENA_ALIGN_BYTES == 0, "arena %s at %p", arena->name, memory);
+    arena->memory = memory;
+    arena->placed = true;
+    arena->used_bytes = 0;
+}
+
 void arena_release(struct arena *arena)
 {
-    if (arena->memory != NULL) {
+    if (arena->memory != NULL && !arena->placed) {
         (void)munmap(arena->memory, mapped_bytes(arena->planned_bytes));
     }
     memset(arena, 0, sizeof(*arena));

@@ -27,7 +27,8 @@ extern "C" {
 
 struct arena {
     const char *name;      /* borrows a static string; for messages and the memory table */
-    unsigned char *memory; /* owns; NULL while measuring */
+    unsigned char *memory; /* owns, unless `placed`; NULL while measuring */
+    bool placed;           /* in memory of somebody else's */
     size_t planned_bytes;  /* what measuring added up */
     size_t used_bytes;     /* taken so far in the present pass */
 };
@@ -44,6 +45,10 @@ float *arena_take_floats(struct arena *arena, size_t elems);
  * touched where `touch`, and starts the second pass. STATUS_ERR_NO_MEMORY names the arena and the
  * bytes and leaves it measuring. */
 enum status arena_allocate(struct arena *arena, bool touch);
+
+/* Ends measuring in memory that somebody else has made (shared memory): planned_bytes of it from
+ * `memory`, aligned to ARENA_ALIGN_BYTES, zeroed, and there until the arena is released. */
+void arena_place(struct arena *arena, void *memory);
 
 /* Safe on a zeroed arena, and twice. */
 void arena_release(struct arena *arena);

@@ -56,3 +56,8 @@ size_t layernorm_partials_floats(size_t C, int threads)
     (void)threads;
     return (size_t)2 * LAYERNORM_MOST_BLOCKS * C;
 }
+
+size_t head_logits_stride(const struct head_shape *shape)
+{
+    return (shape->vocab + 15) / 16 * 16;
+}

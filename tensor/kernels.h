@@ -13,6 +13,7 @@
 #ifndef TENSOR_KERNELS_H
 #define TENSOR_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,12 +36,41 @@ struct adam_step {
     int64_t update;     /* t = 1, 2, ... */
 };
 
-/* The fused head of one micro-batch; see kernels/head.h. */
+/* A shard of the embedding; see kernels/embedding.h. */
+struct embedding_shape {
+    size_t batch;       /* B */
+    size_t positions;   /* T */
+    size_t hidden;      /* C */
+    size_t vocab;       /* rows of the word table here, V without shards */
+    size_t first_token; /* of them */
+    size_t whole_vocab; /* V */
+    size_t types;       /* rows of the table of token types, 0 without */
+};
+
+/* A block of rows and a shard of the head; see kernels/head.h. */
 struct head_shape {
-    size_t rows;     /* N = B·T */
-    size_t hidden;   /* C */
-    size_t vocab;    /* V */
-    float loss_seed; /* what d(loss)/d(token loss) is: 1 / targets of the global batch */
+    size_t rows;        /* of the block */
+    size_t hidden;      /* C */
+    size_t vocab;       /* rows of the head's matrix here, V without shards; 0 is allowed */
+    size_t first_token; /* of them */
+    float loss_seed;    /* what d(loss)/d(token loss) is: 1 / targets of the global batch */
+};
+
+/* What the shards of a head tell each other of one row: half a cache line. Of a masked row, all
+ * zero. */
+struct head_row {
+    double max;    /* of the logits here; -inf where there are none */
+    double sum;    /* of exp(logit - max) here */
+    double target; /* the target's logit, 0 where another shard has it */
+    double unused; /* 0 */
+};
+
+/* The rows of all shards: shard s's row i is rows[s * stride + i]. */
+struct head_rows {
+    const struct head_row *rows; /* (shards, stride) */
+    size_t stride;               /* at least the rows of the block */
+    size_t shards;
+    size_t shard; /* this one */
 };
 
 struct attention_shape {
@@ -50,17 +80,25 @@ struct attention_shape {
     size_t head_size; /* D */
 };
 
+/* How elements are combined; see kernels/combine.h. */
+enum combine_op {
+    COMBINE_SUM,
+    COMBINE_MAX
+};
+
 struct kernel_ops {
     const char *variant; /* "cpu-v3", "cpu-base" */
 
-    /* out (N,C) = wte[tokens] + wpe[position]; tokens (B,T) in [0, V). */
-    enum status (*embedding_forward)(float *out, const int32_t *tokens, const float *wte,
-                                     const float *wpe, size_t B, size_t T, size_t C,
-                                     struct stream *stream);
-    /* dwte (V,C) += , dwpe (T,C) += ; in ascending (b,t) for each row, whatever the team. */
-    enum status (*embedding_backward)(float *dwte, float *dwpe, const float *dout,
-                                      const int32_t *tokens, size_t B, size_t T, size_t C, size_t V,
-                                      struct stream *stream);
+    /* out (N,C) = wte[token] + wpe[position] + wtt[type] where this shard has the token, else 0;
+     * types and wtt are NULL without token types. */
+    enum status (*embedding_forward)(float *out, const int32_t *tokens, const int32_t *types,
+                                     const float *wte, const float *wpe, const float *wtt,
+                                     const struct embedding_shape *shape, struct stream *stream);
+    /* dwte += for the tokens of this shard, dwpe (T,C) += and dwtt (types,C) += for all; in
+     * ascending (b,t) for each row, whatever the team. */
+    enum status (*embedding_backward)(float *dwte, float *dwpe, float *dwtt, const float *dout,
+                                      const int32_t *tokens, const int32_t *types,
+                                      const struct embedding_shape *shape, struct stream *stream);
 
     /* out (N,C), mean (N), rstd (N) overwritten. */
     enum status (*layernorm_forward)(float *out, float *mean, float *rstd, const float *in,
@@ -106,23 +144,30 @@ struct kernel_ops {
                                       const struct attention_shape *shape, float *workspace,
                                       struct stream *stream);
 
-    /* Training head of one micro-batch, by blocks of rows: logits = x·wteᵀ, loss, dlogits, and at
-     * once dX and dW. x (N,C) is read and, block by block, replaced by dX; dwte (V,C) +=;
-     * *loss_sum_out = sum over unmasked rows of -log p(target), in double, rows ascending, not
-     * scaled by loss_seed. mask (N) is 0 or 1. `workspace`: head_workspace_floats(shape). */
-    enum status (*head_train)(float *x, float *dwte, double *loss_sum_out, const float *wte,
-                              const int32_t *targets, const float *mask,
-                              const struct head_shape *shape, float *workspace,
-                              struct stream *stream);
-    /* The same without gradients; x is only read. */
-    enum status (*head_evaluate)(const float *x, double *loss_sum_out, const float *wte,
-                                 const int32_t *targets, const float *mask,
-                                 const struct head_shape *shape, float *workspace,
+    /* The head of a block of rows in three parts, between which the shards of the vocabulary
+     * exchange a head_row a row. First: logits (rows,stride) = exp(x·wteᵀ - max of the row), own
+     * (rows) =; x (rows,C) and wte (vocab,C) read. stride: head_logits_stride(). */
+    enum status (*head_logits)(float *logits, struct head_row *own, const float *x,
+                               const float *wte, const int32_t *targets, const float *mask,
+                               const struct head_shape *shape, struct stream *stream);
+    /* Second: losses (rows) = -log p(target), 0 where masked, not scaled by loss_seed; with
+     * `gradients`, logits become dlogits. */
+    enum status (*head_loss)(float *logits, double *losses, const struct head_rows *all,
+                             const int32_t *targets, const float *mask,
+                             const struct head_shape *shape, bool gradients, struct stream *stream);
+    /* Third: dwte (vocab,C) += dlogitsᵀ·x, then dx (rows,C) = dlogits·wte, of which the sum over
+     * the shards is the gradient; dx may alias x. */
+    enum status (*head_backward)(float *dx, float *dwte, const float *x, const float *dlogits,
+                                 const float *wte, const struct head_shape *shape,
                                  struct stream *stream);
 
     /* out (n) = a + b, element by element; out may alias either. */
     enum status (*add)(float *out, const float *a, const float *b, size_t elems,
                        struct stream *stream);
+    /* Every out (n) = ins[0] op ins[1] op ..., element by element and in this order; an out may be
+     * one of the ins. On the caller's thread: the data plane, which calls it, has no team. */
+    enum status (*combine)(float *const *outs, size_t out_count, const float *const *ins,
+                           size_t in_count, size_t elems, enum combine_op op);
     /* Sum of squares in double: fixed blocks, fixed order, the same for every team size. Not
      * finite exactly when an element is not finite. */
     enum status (*sum_squares)(double *sum_out, const float *in, size_t elems,
@@ -135,7 +180,16 @@ struct kernel_ops {
 /* Workspace sizes; they depend on shapes and the team only. */
 size_t layernorm_partials_floats(size_t C, int threads);
 size_t attention_workspace_floats(const struct attention_shape *shape, int threads);
-size_t head_workspace_floats(const struct head_shape *shape, int threads);
+
+/* Rows that the head takes at once: enough for full speed of its three products, few enough that
+ * the logits of a large vocabulary stay near 100 MB. The same for every shard and team, because the
+ * split of a matrix product decides its bits. */
+enum {
+    HEAD_BLOCK_ROWS = 512
+};
+
+/* Distance of two rows of logits: the vocabulary here up to a multiple of a cache line. */
+size_t head_logits_stride(const struct head_shape *shape);
 
 /* The table for this processor: x86-64-v3 where it can run, else the baseline. */
 const struct kernel_ops *kernels_cpu(void);

@@ -5,6 +5,7 @@
 #include "tensor/kernels/add.h"
 #include "tensor/kernels/attention.h"
 #include "tensor/kernels/bias.h"
+#include "tensor/kernels/combine.h"
 #include "tensor/kernels/embedding.h"
 #include "tensor/kernels/gelu.h"
 #include "tensor/kernels/head.h"
@@ -28,9 +29,11 @@ const struct kernel_ops KERNEL(kernels_cpu) = {
     .bias_residual_forward = KERNEL(bias_residual_forward),
     .attention_forward = KERNEL(attention_forward),
     .attention_backward = KERNEL(attention_backward),
-    .head_train = KERNEL(head_train),
-    .head_evaluate = KERNEL(head_evaluate),
+    .head_logits = KERNEL(head_logits),
+    .head_loss = KERNEL(head_loss),
+    .head_backward = KERNEL(head_backward),
     .add = KERNEL(add),
+    .combine = KERNEL(combine),
     .sum_squares = KERNEL(sum_squares),
     .adam = KERNEL(adam),
 };

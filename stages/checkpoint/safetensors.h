@@ -60,6 +60,23 @@ struct safetensors_note {
     const char *value;
 };
 
+/* How a file begins, and where each tensor's bytes lie in it: for those who fill a file piece by
+ * piece. Equal entries make equal layouts, in whatever order they are given. */
+struct safetensors_layout {
+    char *header; /* owns: everything before the first tensor */
+    size_t header_bytes;
+    size_t *at;        /* owns: of each entry, in the order that was given */
+    size_t file_bytes; /* of the whole file */
+};
+
+/* `path` is for messages; `data` of the entries is not looked at. */
+enum status safetensors_layout_make(const char *path, const struct safetensors_entry *entries,
+                                    size_t count, const struct safetensors_note *notes,
+                                    size_t note_count, struct safetensors_layout *layout_out);
+
+/* Safe on a zeroed layout, and twice. */
+void safetensors_layout_release(struct safetensors_layout *layout);
+
 /* Writes `count` entries (name, dtype, shape, data; `bytes` is checked against them). */
 enum status safetensors_write(const char *path, const struct safetensors_entry *entries,
                               size_t count, const struct safetensors_note *notes,

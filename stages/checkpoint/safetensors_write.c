@@ -32,16 +32,36 @@ static size_t element_bytes(enum safetensors_dtype dtype)
     return dtype == SAFETENSORS_F64 ? sizeof(double) : sizeof(float);
 }
 
+/* An entry and its place among those that were given. */
+struct placed {
+    const struct safetensors_entry *entry;
+    size_t given;
+};
+
 /* Wide elements first, so that each tensor is aligned to its element; then by name. */
-static int compare_entries(const void *left, const void *right)
+static int compare_placed(const void *left, const void *right)
 {
-    const struct safetensors_entry *a = left;
-    const struct safetensors_entry *b = right;
+    const struct safetensors_entry *a = ((const struct placed *)left)->entry;
+    const struct safetensors_entry *b = ((const struct placed *)right)->entry;
 
     if (element_bytes(a->dtype) != element_bytes(b->dtype)) {
         return element_bytes(a->dtype) > element_bytes(b->dtype) ? -1 : 1;
     }
     return strcmp(a->name, b->name);
+}
+
+/* The entries in the order of the file; the caller frees it. NULL: no memory. */
+static struct placed *sort_entries(const struct safetensors_entry *entries, size_t count)
+{
+    struct placed *sorted = calloc(count + 1, sizeof(*sorted));
+
+    for (size_t i = 0; sorted != NULL && i < count; i++) {
+        sorted[i] = (struct placed){.entry = &entries[i], .given = i};
+    }
+    if (sorted != NULL) {
+        qsort(sorted, count, sizeof(*sorted), compare_placed);
+    }
+    return sorted;
 }
 
 static enum status check_entry(const char *path, const struct safetensors_entry *entry)
@@ -54,7 +74,7 @@ static enum status check_entry(const char *path, const struct safetensors_entry 
         legal =
             entry->shape[i] >= 0 && !__builtin_mul_overflow(bytes, (size_t)entry->shape[i], &bytes);
     }
-    if (!legal || bytes != entry->bytes || (entry->data == NULL && bytes > 0)) {
+    if (!legal || bytes != entry->bytes) {
         return status_fail(STATUS_ERR_INVALID,
                            "writing safetensors %s: tensor %s: expected F32, F64 or I32 of at most "
                            "%d dimensions with the bytes of its shape, found %zu bytes in %" PRId32
@@ -117,39 +137,90 @@ static enum status add_entry(const char *path, const struct safetensors_entry *e
 }
 
 /* Length, JSON and blanks up to a multiple of 8. */
-static enum status put_header(const char *path, const json_t *header, struct file_writer *writer)
+static enum status print_header(const char *path, const json_t *header,
+                                struct safetensors_layout *layout)
 {
-    enum status status = STATUS_OK;
-    unsigned char prefix[PREFIX_BYTES];
     char *text = json_dumps(header, JSON_COMPACT);
     size_t text_bytes = text != NULL ? strlen(text) : 0;
     size_t blanks = (ALIGNMENT - text_bytes % ALIGNMENT) % ALIGNMENT;
 
-    if (text == NULL) {
+    layout->header_bytes = PREFIX_BYTES + text_bytes + blanks;
+    layout->header = text != NULL ? malloc(layout->header_bytes) : NULL;
+    if (layout->header == NULL) {
+        free(text);
         return status_fail(STATUS_ERR_NO_MEMORY, "writing safetensors %s: no memory for its header",
                            path);
     }
     for (int i = 0; i < PREFIX_BYTES; i++) {
-        prefix[i] = (unsigned char)((text_bytes + blanks) >> (8 * i));
+        layout->header[i] = (char)((text_bytes + blanks) >> (8 * i));
     }
-    TRY_OR(done, status, file_writer_put(writer, prefix, sizeof(prefix)));
-    TRY_OR(done, status, file_writer_put(writer, text, text_bytes));
-    TRY_OR(done, status, file_writer_put(writer, "        ", blanks));
-done:
+    memcpy(layout->header + PREFIX_BYTES, text, text_bytes);
+    memset(layout->header + PREFIX_BYTES + text_bytes, ' ', blanks);
     free(text);
+    return STATUS_OK;
+}
+
+static enum status lay_out(const char *path, const struct placed *sorted, size_t count,
+                           json_t *header, struct safetensors_layout *layout)
+{
+    size_t begin = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        TRY(check_entry(path, sorted[i].entry));
+        TRY(add_entry(path, sorted[i].entry, begin, header));
+        layout->at[sorted[i].given] = begin;
+        begin += sorted[i].entry->bytes;
+    }
+    TRY(print_header(path, header, layout));
+    for (size_t i = 0; i < count; i++) {
+        layout->at[i] += layout->header_bytes;
+    }
+    layout->file_bytes = layout->header_bytes + begin;
+    return STATUS_OK;
+}
+
+enum status safetensors_layout_make(const char *path, const struct safetensors_entry *entries,
+                                    size_t count, const struct safetensors_note *notes,
+                                    size_t note_count, struct safetensors_layout *layout_out)
+{
+    enum status status = STATUS_OK;
+    struct placed *sorted = sort_entries(entries, count);
+    json_t *header = json_object();
+
+    *layout_out = (struct safetensors_layout){.at = calloc(count + 1, sizeof(*layout_out->at))};
+    if (sorted == NULL || header == NULL || layout_out->at == NULL) {
+        status = status_fail(STATUS_ERR_NO_MEMORY, "writing safetensors %s: no memory", path);
+        goto done;
+    }
+    TRY_OR(done, status, add_notes(path, notes, note_count, header));
+    status = lay_out(path, sorted, count, header, layout_out);
+done:
+    if (status < 0) {
+        safetensors_layout_release(layout_out);
+    }
+    json_decref(header);
+    free(sorted);
     return status;
 }
 
-static enum status put_file(const char *path, const struct safetensors_entry *sorted, size_t count,
-                            const json_t *header)
+void safetensors_layout_release(struct safetensors_layout *layout)
+{
+    free(layout->header);
+    free(layout->at);
+    *layout = (struct safetensors_layout){.header = NULL};
+}
+
+static enum status put_file(const char *path, const struct safetensors_layout *layout,
+                            const struct placed *sorted, size_t count)
 {
     struct file_writer writer;
     enum status status = STATUS_OK;
 
     TRY(file_writer_open(path, &writer));
-    TRY_OR(fail, status, put_header(path, header, &writer));
+    TRY_OR(fail, status, file_writer_put(&writer, layout->header, layout->header_bytes));
     for (size_t i = 0; i < count; i++) {
-        TRY_OR(fail, status, file_writer_put(&writer, sorted[i].data, sorted[i].bytes));
+        TRY_OR(fail, status,
+               file_writer_put(&writer, sorted[i].entry->data, sorted[i].entry->bytes));
     }
     return file_writer_commit(&writer);
 fail:
@@ -157,31 +228,36 @@ fail:
     return status;
 }
 
+static enum status check_data(const char *path, const struct safetensors_entry *entries,
+                              size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (entries[i].data == NULL && entries[i].bytes > 0) {
+            return status_fail(STATUS_ERR_INVALID,
+                               "writing safetensors %s: tensor %s: expected %zu bytes, found none",
+                               path, entries[i].name, entries[i].bytes);
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status safetensors_write(const char *path, const struct safetensors_entry *entries,
                               size_t count, const struct safetensors_note *notes, size_t note_count)
 {
     enum status status = STATUS_OK;
-    struct safetensors_entry *sorted = calloc(count + 1, sizeof(*sorted));
-    json_t *header = json_object();
-    size_t begin = 0;
+    struct safetensors_layout layout = {.header = NULL};
+    struct placed *sorted = NULL;
 
-    if (sorted == NULL || header == NULL) {
+    TRY(safetensors_layout_make(path, entries, count, notes, note_count, &layout));
+    sorted = sort_entries(entries, count);
+    if (sorted == NULL) {
         status = status_fail(STATUS_ERR_NO_MEMORY, "writing safetensors %s: no memory", path);
         goto done;
     }
-    for (size_t i = 0; i < count; i++) {
-        TRY_OR(done, status, check_entry(path, &entries[i]));
-        sorted[i] = entries[i];
-    }
-    qsort(sorted, count, sizeof(*sorted), compare_entries);
-    TRY_OR(done, status, add_notes(path, notes, note_count, header));
-    for (size_t i = 0; i < count; i++) {
-        TRY_OR(done, status, add_entry(path, &sorted[i], begin, header));
-        begin += sorted[i].bytes;
-    }
-    status = put_file(path, sorted, count, header);
+    TRY_OR(done, status, check_data(path, entries, count));
+    status = put_file(path, &layout, sorted, count);
 done:
-    json_decref(header);
     free(sorted);
+    safetensors_layout_release(&layout);
     return status;
 }

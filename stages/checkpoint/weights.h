@@ -2,7 +2,8 @@
  * weights -- a model's weights in and out of safetensors, in Hugging Face's GPT-2 names.
  *
  * Layouts are the file's own (Conv1D: input × output; c_attn columns Q|K|V), so nothing is
- * permuted. Each rank reads and writes its own parameters; the tied head is not written twice.
+ * permuted. Files hold whole tensors: each rank reads and writes its own parameters, and of a
+ * sharded one its own part. The tied head is not written twice; one of its own is `lm_head.weight`.
  */
 #ifndef STAGES_CHECKPOINT_WEIGHTS_H
 #define STAGES_CHECKPOINT_WEIGHTS_H
@@ -11,6 +12,8 @@
 
 #include "base/status.h"
 #include "mixedprec/params.h"
+#include "stages/checkpoint/safetensors.h"
+#include "stages/config.h"
 #include "stages/model/parameters.h"
 #include "stages/model/shape.h"
 
@@ -19,7 +22,7 @@ extern "C" {
 #endif
 
 /* Fills this rank's parameters, and the head's copy where there is one, from `path`: the entry of
- * a parameter is `prefix` + its name. Missing, of another type or shape: STATUS_ERR_REFUSED with
+ * a parameter is `prefix` + its name, and has its whole shape. Missing, of another type or shape: STATUS_ERR_REFUSED with
  * file, name and both shapes; some parameters may have been filled then. */
 enum status weights_import(const char *path, const char *prefix, struct params *params,
                            const struct head_memory *head, const struct model_shape *shape);
@@ -29,16 +32,46 @@ enum status weights_import(const char *path, const char *prefix, struct params *
 enum status weights_check_import(const char *path, const char *prefix,
                                  const struct model_shape *shape);
 
-/* Writes this rank's parameters as one file: `model.safetensors` where `stages` is 1, else
- * `model-0000k-of-0000n.safetensors`, k = stage + 1. `directory` exists. */
-enum status weights_export(const char *directory, int32_t stage, int32_t stages,
-                           const struct params *params);
+/* What stands in a file for a parameter: name, type and whole shape; no data. */
+void weights_entry(const struct param *param, struct safetensors_entry *entry_out);
 
-/* Writes the index of the shards where `stages` > 1, and, as the very last file, config.json;
- * `stage_of` says for layer l (0 … L-1) which stage wrote it. Once, by one rank, when all shards
- * are there. */
-enum status weights_export_index(const char *directory, int32_t stages, const int32_t *stage_of,
-                                 const struct model_shape *shape);
+/* The file of one stage as one of its tensor-parallel shards sees it: `model.safetensors` where
+ * `stages` is 1, else `model-0000k-of-0000n.safetensors`, k = stage + 1. `directory` exists, and is
+ * the same for all shards. */
+struct weights_file {
+    const char *directory; /* borrows */
+    int32_t stage;
+    int32_t stages;
+    int32_t shard; /* 0 … tp-1 */
+};
+
+/*
+ * Writes a stage's parameters as one file of whole tensors, which its shards fill together:
+ *
+ *     shard 0 begins · a round of all shards · each writes · a round · shard 0 ends
+ *
+ * The rounds are the caller's. Until the end the file has a temporary name, so that its own never
+ * stands for half of it; a call that fails removes it. Parameters that are not sharded are those of
+ * shard 0. Replicas have the same parameters, and one of them writes.
+ */
+enum status weights_export_begin(const struct weights_file *file, const struct params *params);
+enum status weights_export_write(const struct weights_file *file, const struct params *params);
+enum status weights_export_end(const struct weights_file *file);
+
+/* Where another shard failed, or a round: removes what shard 0 began and did not end. */
+void weights_export_discard(const struct weights_file *file);
+
+/* What an index is made from. All borrowed. */
+struct weights_index {
+    int32_t stages; /* ranks of a pipeline; the first has the embedding, the last the head */
+    const int32_t *stage_of; /* which of them has layer l, 0 … L-1; runs need not be contiguous */
+    const struct model_shape *shape;
+    const struct config_model *model;
+};
+
+/* Writes the index of the files where there are several stages, and, as the very last file,
+ * config.json. Once, by one rank, when all files are there. */
+enum status weights_export_index(const char *directory, const struct weights_index *index);
 
 #ifdef __cplusplus
 }

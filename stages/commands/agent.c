@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "collectives/job_directory.h"
-#include "scheduler/prove.h"
 #include "stages/agent/crew.h"
 #include "stages/agent/options.h"
 #include "stages/commands/command.h"
@@ -40,18 +39,6 @@ static enum status name_job(char *job, size_t job_bytes)
     return STATUS_OK;
 }
 
-/* What every rank would find out, before any of them exists. */
-static enum status prove_plan(const struct config *config)
-{
-    struct plan_shape shape;
-    struct plan *lowered = NULL;
-
-    config_plan_shape(config, &shape);
-    TRY(plan_prove(&shape, &lowered));
-    plan_destroy(&lowered);
-    return STATUS_OK;
-}
-
 static enum status count_processes(const struct config *config, const struct agent_options *options,
                                    int32_t *processes_out)
 {
@@ -65,20 +52,9 @@ static enum status count_processes(const struct config *config, const struct age
                            options->processes, world, config->parallel.pp, config->parallel.tp,
                            config->parallel.dp);
     }
-    if (world > CREW_PROCESSES_MOST) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "the configuration has %" PRId64
-                           " ranks; the agent starts at most %d on a host",
-                           world, CREW_PROCESSES_MOST);
-    }
+    _Static_assert(CONFIG_RANKS_MOST <= CREW_PROCESSES_MOST, "a host takes every legal job");
     *processes_out = (int32_t)world;
     return STATUS_OK;
-}
-
-/* Ranks of one pipeline stage are neighbours: tp is the fastest, then dp, then pp. */
-static int64_t stage_of(const struct config *config, int32_t rank)
-{
-    return rank / (config->parallel.tp * config->parallel.dp);
 }
 
 static enum status report_failure(const struct config *config, const struct crew *crew,
@@ -86,12 +62,14 @@ static enum status report_failure(const struct config *config, const struct crew
 {
     const struct log_tail *tail = crew_tail(crew, outcome->rank);
     size_t lines = log_tail_count(tail);
+    struct grid_shape shape = config_grid_shape(config);
+    char place[GRID_PLACE_BYTES];
     char how[64];
     enum status status = STATUS_OK;
 
     process_end_describe(&outcome->end, how, sizeof(how));
-    status = status_fail(STATUS_ERR_PEER, "rank %d (stage %" PRId64 ") failed: %s%s", outcome->rank,
-                         stage_of(config, outcome->rank), how,
+    status = status_fail(STATUS_ERR_PEER, "rank %d (%s) failed: %s%s", outcome->rank,
+                         grid_place_text(&shape, outcome->rank, place, sizeof(place)), how,
                          lines > 0 ? "; the last of what it said:" : "");
     for (size_t i = 0; i < lines; i++) {
         (void)fprintf(stderr, "    %s\n", log_tail_line(tail, i));
@@ -119,13 +97,6 @@ done:
     /* Ranks that were killed had no time to tidy up. */
     job_directory_sweep();
     return status;
-}
-
-/* All that can be refused before a process exists. */
-static enum status check_start(const struct config *config)
-{
-    TRY(prove_plan(config));
-    return train_check(config);
 }
 
 static enum status choose_log_dir(const struct config *config, const struct agent_options *options,
@@ -171,7 +142,7 @@ static enum status start_job(const struct config *config, const struct agent_opt
                      config->train.run_dir, config->train.run_dir);
         return STATUS_OK;
     }
-    TRY(check_start(config));
+    TRY(train_check(config, crew.processes));
     TRY(name_job(job, sizeof(job)));
     TRY(choose_log_dir(config, options, log_dir, sizeof(log_dir)));
     TRY(file_make_directories(log_dir));

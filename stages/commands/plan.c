@@ -6,9 +6,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "scheduler/generate.h"
 #include "scheduler/lower.h"
 #include "scheduler/plan_text.h"
+#include "scheduler/prove.h"
 #include "stages/commands/command.h"
 #include "stages/commands/plan_print.h"
 #include "stages/config.h"
@@ -53,11 +53,13 @@ static const char help_text[] =
     "usage: weir plan [CONFIG [--section.key=value ...]] [options]\n"
     "\n"
     "Prints the plan of each pipeline rank with its bubble, peak memory and messages, before\n"
-    "anything runs. With CONFIG the plan is that of the job; without it, of these options:\n"
+    "anything runs. With CONFIG the plan is that of the job, and what each rank moves in a step\n"
+    "is shown too; without it, the plan is of these options:\n"
     "\n"
     "  --pp N                   pipeline ranks (1)\n"
     "  --num-microbatches N     micro-batches a step\n"
-    "  --schedule NAME          gpipe, 1f1b, forward_only or file:PATH (1f1b)\n"
+    "  --schedule NAME          gpipe, 1f1b, interleaved_1f1b, forward_only or\n"
+    "                           file:PATH (1f1b)\n"
     "  --virtual-stages N       chunks a rank (1)\n"
     "  --early-send true|false  send a gradient before the weight gradient is done (true)\n"
     "  --lane-depth N           landing buffers beyond what the orders hold (2)\n"
@@ -73,6 +75,7 @@ struct request {
     struct plan_shape shape;
     const char *path;       /* borrows; of a plan file, or NULL */
     const char *config;     /* borrows; or NULL */
+    struct config *loaded;  /* owns; of `config` */
     const char *shape_name; /* borrows; the last option that CONFIG would decide, or NULL */
     double costs[4];        /* F, I, W, c */
     enum plan_format format;
@@ -276,15 +279,14 @@ static void complete_shape(struct request *request)
 
 static enum status load_shape(struct request *request)
 {
-    struct config *config = NULL;
-
     if (request->config == NULL) {
         complete_shape(request);
         return STATUS_OK;
     }
-    TRY(config_load(request->config, request->overrides, request->override_count, &config));
-    config_plan_shape(config, &request->shape);
-    config_destroy(&config);
+    TRY(config_load(request->config, request->overrides, request->override_count,
+                    &request->loaded));
+    config_plan_shape(request->loaded, &request->shape);
+    request->path = request->loaded->parallel.schedule_file;
     return STATUS_OK;
 }
 
@@ -300,7 +302,7 @@ static int terminal_columns(void)
 }
 
 static enum status print_report(const struct request *request, const struct plan *compute,
-                                const struct plan *lowered)
+                                const struct plan *lowered, const struct plan_traffic *traffic)
 {
     const double *c = request->costs;
     struct plan_print print = {
@@ -316,6 +318,7 @@ static enum status print_report(const struct request *request, const struct plan
         return status;
     }
     print.report = &report;
+    print.traffic = traffic;
     switch (request->format) {
     case PLAN_FORMAT_JSON:
         status = plan_print_json(&print, stdout);
@@ -338,19 +341,22 @@ static enum status make_and_print(struct request *request)
 {
     struct plan *compute = NULL;
     struct plan *lowered = NULL;
+    struct plan_traffic traffic = {0};
     enum status status;
 
     TRY(load_shape(request));
-    TRY(request->path != NULL ? plan_text_read(request->path, &request->shape, &compute)
-                              : plan_generate(&request->shape, &compute));
+    TRY(plan_make(&request->shape, request->path, &compute));
+    /* Proved with the report. */
     TRY_OR(done, status, plan_lower(compute, &lowered));
-    TRY_OR(done, status, print_report(request, compute, lowered));
+    TRY_OR(done, status, plan_traffic_make(request->loaded, lowered, &traffic));
+    TRY_OR(done, status, print_report(request, compute, lowered, &traffic));
     if (fflush(stdout) != 0) {
         status =
             status_fail(STATUS_ERR_IO, "weir plan: writing to stdout failed: %s", strerror(errno));
     }
 
 done:
+    plan_traffic_release(&traffic);
     plan_destroy(&lowered);
     plan_destroy(&compute);
     return status;
@@ -379,6 +385,7 @@ enum status command_plan(int argc, char **argv)
     }
 
 done:
+    config_destroy(&request.loaded);
     free(options);
     return status;
 }

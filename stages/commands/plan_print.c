@@ -66,6 +66,28 @@ static json_t *json_placement(const struct plan *plan)
     return array;
 }
 
+/* For each kind the bytes of each rank. */
+static json_t *json_traffic(const struct plan_traffic *traffic)
+{
+    json_t *kinds = json_object();
+
+    for (int kind = 0; kinds != NULL && kind < TRAFFIC_KINDS; kind++) {
+        json_t *bytes = json_array();
+        int failed = bytes == NULL ? -1 : 0;
+
+        for (int32_t rank = 0; failed == 0 && rank < traffic->count; rank++) {
+            failed = json_array_append_new(
+                bytes, json_integer((json_int_t)traffic->ranks[rank].bytes[kind]));
+        }
+        if (json_object_set_new(kinds, traffic_key((enum traffic_kind)kind), bytes) != 0 ||
+            failed != 0) {
+            json_decref(kinds);
+            return NULL;
+        }
+    }
+    return kinds;
+}
+
 /* Takes what it is given; NULL where memory ran out on the way. */
 static json_t *json_plan(const struct plan_print *print)
 {
@@ -78,14 +100,15 @@ static json_t *json_plan(const struct plan_print *print)
                              json_peaks(report->peak_wall, shape->ranks));
 
     return json_pack(
-        "{s:s, s:i, s:i, s:i, s:b, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:I, s:i, s:o, s:o}",
+        "{s:s, s:i, s:i, s:i, s:b, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:I, s:i, s:i, s:o, "
+        "s:o}",
         "schedule", schedule_text(shape->schedule), "p", shape->ranks, "m", shape->microbatches,
         "v", shape->virtual_stages, "early_send", shape->early_send ? 1 : 0, "placement",
         json_placement(print->compute), "costs", costs, "makespan", simulation->makespan, "ideal",
         simulation->ideal, "bubble", simulation->bubble, "span_bubble", simulation->span_bubble,
         "bubble_ratio", report->bubble_ratio, "peak", peak, "messages",
-        (json_int_t)report->messages, "min_depth", report->min_depth, "ranks",
-        json_lines(print->compute), "lowered", json_lines(print->lowered));
+        (json_int_t)report->messages, "min_depth", report->min_depth, "d_perf", report->perf_depth,
+        "ranks", json_lines(print->compute), "lowered", json_lines(print->lowered));
 }
 
 enum status plan_print_json(const struct plan_print *print, FILE *out)
@@ -93,6 +116,11 @@ enum status plan_print_json(const struct plan_print *print, FILE *out)
     json_t *root = json_plan(print);
     int written;
 
+    if (root != NULL && print->traffic->count > 0 &&
+        json_object_set_new(root, "traffic", json_traffic(print->traffic)) != 0) {
+        json_decref(root);
+        root = NULL;
+    }
     if (root == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "plan: no memory for its JSON form");
     }
@@ -144,6 +172,13 @@ enum status plan_print_summary(const struct plan_print *print, const char *prefi
     (void)fprintf(
         out, "\n%smessages    %lld, no deadlock with %d landing buffer%s a lane or more\n", prefix,
         (long long)report->messages, report->min_depth, report->min_depth == 1 ? "" : "s");
+    (void)fprintf(out, "%slane depth  %d; %s %d\n", prefix, shape->lane_depth,
+                  report->perf_depth <= shape->lane_depth ? "nothing waits for more from"
+                                                          : "the makespan falls until",
+                  report->perf_depth);
+    if (print->traffic->count > 0) {
+        plan_traffic_print(print->traffic, prefix, out);
+    }
     return ferror(out) != 0 ? status_fail(STATUS_ERR_IO, "plan: writing its summary failed")
                             : STATUS_OK;
 }

@@ -76,6 +76,8 @@ enum status dataset_open(const struct dataset_config *config, struct dataset **d
 
     ENSURE(config->positions >= 1 && config->vocab >= 1, "dataset for T=%" PRId64 " V=%" PRId64,
            config->positions, config->vocab);
+    ENSURE(config->types == 0 || config->format == DATASET_SAMPLES,
+           "a text with %" PRId64 " token types", config->types);
     dataset = calloc(1, sizeof(*dataset));
     if (dataset == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "data %s: no memory", config->path);
@@ -129,6 +131,13 @@ void dataset_read(const struct dataset *dataset, int64_t index, int32_t *tokens,
     } else {
         dataset_samples_read(&dataset->table, index, tokens, targets, mask);
     }
+}
+
+void dataset_read_types(const struct dataset *dataset, int64_t index, int32_t *types)
+{
+    ENSURE(index >= 0 && index < dataset->samples, "sample %" PRId64 " of %" PRId64, index,
+           dataset->samples);
+    dataset_samples_read_types(&dataset->table, index, types);
 }
 
 int64_t dataset_targets(const struct dataset *dataset, int64_t index)

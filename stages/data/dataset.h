@@ -3,8 +3,9 @@
  *
  *   text     bytes are tokens (vocabulary 256). Sample j is tokens [j·T, j·T+T], T inputs and
  *            their T targets; (n-1) div T samples. No mask: all targets count.
- *   samples  a safetensors file with `tokens` I32 (…, T+1) and optional `loss_mask` F32 (…, T) of
- *            0 and 1, all leading dimensions flattened.
+ *   samples  a safetensors file with `tokens` I32 (…, T+1), optional `loss_mask` F32 (…, T) of 0
+ *            and 1, and `tokentypes` I32 (…, T) where the model has token types; all leading
+ *            dimensions flattened.
  *
  * The file is mapped, not read; a part of it (data.split) is a range of samples. Knows nothing of
  * epochs, shuffling or layouts (stages/data/sampler.h).
@@ -32,13 +33,15 @@ struct dataset_config {
     enum dataset_format format;
     int64_t positions; /* T */
     int64_t vocab;     /* every id must be in [0, vocab) */
+    int64_t types;     /* every token type in [0, types); 0: there are none. Text has none */
     /* Text: the part of the file [begin, end) as shares of its bytes, 0 and 1 for all of it. */
     double begin;
     double end;
 };
 
 /* Maps the file and checks it: missing, empty, shorter than one sample, wrong shape for T, ids out
- * of range, masks other than 0 and 1 are STATUS_ERR_REFUSED with file, place and value. */
+ * of range, masks other than 0 and 1, token types that are not there are STATUS_ERR_REFUSED with
+ * file, place and value. */
 enum status dataset_open(const struct dataset_config *config, struct dataset **dataset_out);
 
 int64_t dataset_samples(const struct dataset *dataset);
@@ -47,6 +50,9 @@ int64_t dataset_samples(const struct dataset *dataset);
  * left out. */
 void dataset_read(const struct dataset *dataset, int64_t index, int32_t *tokens, int32_t *targets,
                   float *mask);
+
+/* Copies the token types (T) of sample `index`; of a data set opened with types > 0. */
+void dataset_read_types(const struct dataset *dataset, int64_t index, int32_t *types);
 
 /* Unmasked targets of sample `index`. */
 int64_t dataset_targets(const struct dataset *dataset, int64_t index);

@@ -7,12 +7,12 @@
 #define SHAPE_BYTES 192
 
 /* The file maps bytes at any alignment, so that elements are copied out and never pointed at. */
-static int32_t token_at(const unsigned char *tokens, int64_t element)
+static int32_t id_at(const unsigned char *ids, int64_t element)
 {
-    int32_t token = 0;
+    int32_t id = 0;
 
-    memcpy(&token, tokens + (size_t)element * sizeof(token), sizeof(token));
-    return token;
+    memcpy(&id, ids + (size_t)element * sizeof(id), sizeof(id));
+    return id;
 }
 
 static float mask_at(const unsigned char *mask, int64_t element)
@@ -62,20 +62,25 @@ static enum status count_rows(const char *path, const struct safetensors_entry *
     return STATUS_OK;
 }
 
-static enum status check_tokens(const struct dataset_config *config,
-                                const struct dataset_samples *samples)
+/* What the integers of a tensor may be, and which key says so. */
+struct id_range {
+    const char *what; /* "token" */
+    const char *key;  /* "model.vocab_size" */
+    int64_t count;    /* ids are in [0, count) */
+};
+
+static enum status check_ids(const char *path, const struct safetensors_entry *entry, int64_t rows,
+                             int64_t width, const struct id_range *range)
 {
-    int64_t width = samples->positions + 1;
+    for (int64_t i = 0; i < rows * width; i++) {
+        int32_t id = id_at(entry->data, i);
 
-    for (int64_t i = 0; i < samples->samples * width; i++) {
-        int32_t token = token_at(samples->tokens, i);
-
-        if (token < 0 || token >= config->vocab) {
+        if (id < 0 || id >= range->count) {
             return status_fail(STATUS_ERR_REFUSED,
-                               "data %s: tensor tokens: sample %" PRId64 ", position %" PRId64
-                               ": expected a token in [0, %" PRId64
-                               ") (model.vocab_size), found %" PRId32,
-                               config->path, i / width, i % width, config->vocab, token);
+                               "data %s: tensor %s: sample %" PRId64 ", position %" PRId64
+                               ": expected a %s in [0, %" PRId64 ") (%s), found %" PRId32,
+                               path, entry->name, i / width, i % width, range->what, range->count,
+                               range->key, id);
         }
     }
     return STATUS_OK;
@@ -98,29 +103,62 @@ static enum status check_mask(const struct dataset_config *config,
     return STATUS_OK;
 }
 
+/* A tensor beside the tokens: as many rows, T wide. */
+static enum status check_beside(const struct dataset_config *config,
+                                const struct dataset_samples *samples,
+                                const struct safetensors_entry *entry, enum safetensors_dtype dtype,
+                                const char *expected)
+{
+    int64_t rows = 0;
+
+    TRY(count_rows(config->path, entry, dtype, expected, config->positions, &rows));
+    if (rows != samples->samples) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "data %s: tensor %s: expected %" PRId64
+                           " rows as in tokens, found %" PRId64,
+                           config->path, entry->name, samples->samples, rows);
+    }
+    return STATUS_OK;
+}
+
 static enum status open_mask(const struct dataset_config *config, struct dataset_samples *samples)
 {
     const struct safetensors_entry *mask = safetensors_find(samples->file, "loss_mask");
-    int64_t rows = 0;
 
     if (mask == NULL) {
         return STATUS_OK;
     }
-    TRY(count_rows(config->path, mask, SAFETENSORS_F32, "F32", config->positions, &rows));
-    if (rows != samples->samples) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "data %s: tensor loss_mask: expected %" PRId64
-                           " rows as in tokens, found %" PRId64,
-                           config->path, samples->samples, rows);
-    }
+    TRY(check_beside(config, samples, mask, SAFETENSORS_F32, "F32"));
     samples->mask = mask->data;
     return check_mask(config, samples);
+}
+
+static enum status open_types(const struct dataset_config *config, struct dataset_samples *samples)
+{
+    const struct safetensors_entry *types = safetensors_find(samples->file, "tokentypes");
+    const struct id_range range = {"token type", "model.num_tokentypes", config->types};
+
+    if (config->types == 0) {
+        return STATUS_OK;
+    }
+    if (types == NULL) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "data %s: expected a tensor named tokentypes, I32 with a last dimension "
+                           "of %" PRId64 ", for model.num_tokentypes %" PRId64
+                           ", found none of %zu tensors; add it or set model.num_tokentypes to 0",
+                           config->path, config->positions, config->types,
+                           safetensors_count(samples->file));
+    }
+    TRY(check_beside(config, samples, types, SAFETENSORS_I32, "I32"));
+    samples->types = types->data;
+    return check_ids(config->path, types, samples->samples, samples->positions, &range);
 }
 
 enum status dataset_samples_open(const struct dataset_config *config,
                                  struct dataset_samples *samples)
 {
     const struct safetensors_entry *tokens = NULL;
+    const struct id_range range = {"token", "model.vocab_size", config->vocab};
 
     memset(samples, 0, sizeof(*samples));
     samples->positions = config->positions;
@@ -139,8 +177,9 @@ enum status dataset_samples_open(const struct dataset_config *config,
                            config->path);
     }
     samples->tokens = tokens->data;
-    TRY(check_tokens(config, samples));
-    return open_mask(config, samples);
+    TRY(check_ids(config->path, tokens, samples->samples, config->positions + 1, &range));
+    TRY(open_mask(config, samples));
+    return open_types(config, samples);
 }
 
 void dataset_samples_read(const struct dataset_samples *samples, int64_t index, int32_t *tokens,
@@ -166,6 +205,14 @@ void dataset_samples_read(const struct dataset_samples *samples, int64_t index, 
     for (size_t t = 0; t < positions; t++) {
         mask[t] = 1.0F;
     }
+}
+
+void dataset_samples_read_types(const struct dataset_samples *samples, int64_t index,
+                                int32_t *types)
+{
+    size_t bytes = (size_t)samples->positions * sizeof(*types);
+
+    memcpy(types, samples->types + (size_t)index * bytes, bytes);
 }
 
 int64_t dataset_samples_targets(const struct dataset_samples *samples, int64_t index)

@@ -14,6 +14,7 @@
 /* One step's data. Between fill and release it belongs to whoever `filled` and `taken` say. */
 struct buffer {
     int32_t *tokens;
+    int32_t *types;
     int32_t *targets;
     float *mask;
     int64_t target_count;
@@ -54,6 +55,9 @@ static void fill_padding(const struct loader_config *config, struct buffer *buff
     if (config->wants_tokens) {
         memset(buffer->tokens + at, 0, positions * sizeof(*buffer->tokens));
     }
+    if (config->wants_types) {
+        memset(buffer->types + at, 0, positions * sizeof(*buffer->types));
+    }
     if (config->wants_targets) {
         memset(buffer->targets + at, 0, positions * sizeof(*buffer->targets));
         memset(buffer->mask + at, 0, positions * sizeof(*buffer->mask));
@@ -73,6 +77,9 @@ static void fill_row(const struct loader_config *config, struct buffer *buffer, 
     dataset_read(config->dataset, sample, config->wants_tokens ? buffer->tokens + at : NULL,
                  config->wants_targets ? buffer->targets + at : NULL,
                  config->wants_targets ? buffer->mask + at : NULL);
+    if (config->wants_types) {
+        dataset_read_types(config->dataset, sample, buffer->types + at);
+    }
     if (config->wants_targets) {
         buffer->target_count += dataset_targets(config->dataset, sample);
     }
@@ -140,6 +147,10 @@ static enum status allocate_buffers(struct loader *loader)
         if (config->wants_tokens) {
             buffer->tokens = calloc(elements, sizeof(*buffer->tokens));
             fits = buffer->tokens != NULL;
+        }
+        if (config->wants_types && fits) {
+            buffer->types = calloc(elements, sizeof(*buffer->types));
+            fits = buffer->types != NULL;
         }
         if (config->wants_targets && fits) {
             buffer->targets = calloc(elements, sizeof(*buffer->targets));
@@ -251,6 +262,7 @@ enum status loader_take(struct loader *loader, const struct cancel *cancel, int6
     TRY_OR(done, status, wait_for_batch(loader, cancel, deadline_ns));
     const struct buffer *buffer = &loader->buffers[loader->taken % BUFFERS];
     batch_out->tokens = buffer->tokens;
+    batch_out->types = buffer->types;
     batch_out->targets = buffer->targets;
     batch_out->mask = buffer->mask;
     batch_out->target_count = buffer->target_count;
@@ -303,6 +315,7 @@ void loader_close(struct loader **loader)
     }
     for (int i = 0; i < BUFFERS; i++) {
         free(closing->buffers[i].tokens);
+        free(closing->buffers[i].types);
         free(closing->buffers[i].targets);
         free(closing->buffers[i].mask);
     }

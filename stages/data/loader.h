@@ -1,7 +1,7 @@
 /*
  * loader -- fills micro-batches a step ahead, on its own thread.
  *
- * The first virtual stage reads tokens, the last one targets and mask; a rank that is neither has
+ * The first virtual stage reads tokens (and token types), the last one targets and mask; a rank that is neither has
  * no loader. loader_take() gives the batch of a step; while that step runs, the thread fills the
  * next one. Two sets of buffers, allocated at open.
  */
@@ -25,6 +25,7 @@ struct loader;
 /* One step's data of this replica; (m,B,T) each. Lent until the next loader_take(). */
 struct loader_batch {
     const int32_t *tokens;  /* NULL unless wants_tokens */
+    const int32_t *types;   /* NULL unless wants_types */
     const int32_t *targets; /* NULL unless wants_targets */
     const float *mask;      /* NULL unless wants_targets */
     int64_t consumed;       /* samples of the whole run before this step */
@@ -37,9 +38,10 @@ struct loader_config {
     int64_t microbatches; /* m */
     int64_t positions;    /* T */
     bool wants_tokens;
+    bool wants_types; /* with tokens, of a data set that has types */
     bool wants_targets;
     int64_t consumed; /* where the run begins */
-    /* Whole-set evaluation: numbers from `limit` on are padding: token 0, mask 0. INT64_MAX for
+    /* Whole-set evaluation: numbers from `limit` on are padding: token 0, type 0, mask 0. INT64_MAX for
      * none. */
     int64_t limit;
 };

@@ -5,6 +5,10 @@
  * that begins at `consumed` is number consumed + (i·dp + d)·micro_batch_size + row, whatever the
  * pipeline; number n is sample permutation(n mod samples) of epoch n div samples (in order where
  * not shuffled). No array of samples exists.
+ *
+ * So every step is full on every replica, whatever the number of samples: where an epoch ends within
+ * a step, the step goes on with the next epoch. No sample is dropped, none is padding, and each
+ * comes once an epoch.
  */
 #ifndef STAGES_DATA_SAMPLER_H
 #define STAGES_DATA_SAMPLER_H

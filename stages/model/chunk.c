@@ -16,21 +16,49 @@ static const float *layer_input(const struct chunk_slot *slot, int32_t layer)
     return layer == 0 ? slot->input : slot->outputs[layer - 1];
 }
 
+static struct embedding_shape embedding_shape_of(const struct model_shape *shape)
+{
+    return (struct embedding_shape){
+        .batch = shape->B,
+        .positions = shape->T,
+        .hidden = shape->C,
+        .vocab = shape->vocab,
+        .first_token = shape->first_token,
+        .whole_vocab = shape->V,
+        .types = shape->types,
+    };
+}
+
+/* Each shard looks up the tokens whose rows it has; the sum over the shards is the embedding. */
+static enum status embed(struct chunk *chunk, float *embedded, const struct chunk_io *io)
+{
+    struct embedding_shape embedding = embedding_shape_of(&chunk->shape);
+    const struct tensor_parallel *tp = &chunk->workspace->tp;
+    size_t elems = rows_of(chunk) * chunk->shape.C;
+    float *partial = tp->size > 1 ? chunk->workspace->scratch.hidden : embedded;
+
+    TRY(device_kernels(chunk->device)
+            ->embedding_forward(partial, io->tokens, io->types, chunk->weights.wte,
+                                chunk->weights.wpe, chunk->weights.wtt, &embedding,
+                                device_stream(chunk->device)));
+    TRY(tensor_parallel_sum(tp, partial, elems));
+    if (partial != embedded) {
+        memcpy(embedded, partial, elems * sizeof(float));
+    }
+    return STATUS_OK;
+}
+
 static enum status begin_slot(struct chunk *chunk, struct chunk_slot *slot,
                               const struct chunk_io *io)
 {
-    const struct model_shape *shape = &chunk->shape;
-    float *embedded = slot->embedded != NULL ? slot->embedded : io->output;
-
     slot->tokens = io->tokens;
+    slot->types = io->types;
     slot->input = io->input;
     if (!chunk->range.has_embedding) {
         return STATUS_OK;
     }
-    slot->input = embedded;
-    return device_kernels(chunk->device)
-        ->embedding_forward(embedded, io->tokens, chunk->weights.wte, chunk->weights.wpe, shape->B,
-                            shape->T, shape->C, device_stream(chunk->device));
+    slot->input = slot->embedded != NULL ? slot->embedded : io->output;
+    return embed(chunk, slot->embedded != NULL ? slot->embedded : io->output, io);
 }
 
 static enum status run_layers(struct chunk *chunk, struct chunk_slot *slot,
@@ -40,7 +68,7 @@ static enum status run_layers(struct chunk *chunk, struct chunk_slot *slot,
         float *y = slot->outputs[i] != NULL ? slot->outputs[i] : io->output;
 
         TRY(layer_forward(&chunk->weights.layers[i], &slot->layers[i], layer_input(slot, i), y,
-                          &chunk->shape, &chunk->scratch, chunk->device));
+                          &chunk->shape, &chunk->workspace->scratch, chunk->device));
     }
     if (chunk->range.layers == 0 && !chunk->range.has_head && !chunk->range.has_embedding) {
         /* A chunk without layers hands its input on. */
@@ -58,20 +86,32 @@ static enum status final_norm(struct chunk *chunk, struct chunk_slot *slot)
                             chunk->shape.eps, device_stream(chunk->device));
 }
 
-static struct head_shape head_shape_of(const struct chunk *chunk, float loss_seed)
+static struct head head_of(const struct chunk *chunk, float loss_seed)
 {
-    return (struct head_shape){
-        .rows = rows_of(chunk),
-        .hidden = chunk->shape.C,
-        .vocab = chunk->shape.V,
-        .loss_seed = loss_seed,
+    const struct workspace *workspace = chunk->workspace;
+
+    return (struct head){
+        .shape =
+            {
+                .rows = rows_of(chunk),
+                .hidden = chunk->shape.C,
+                .vocab = chunk->shape.vocab,
+                .first_token = chunk->shape.first_token,
+                .loss_seed = loss_seed,
+            },
+        .weight = chunk->weights.head,
+        .gradient = chunk->sums.head,
+        .buffers = workspace->head,
+        .shared = workspace->scratch.hidden,
+        .tp = &workspace->tp,
+        .device = chunk->device,
     };
 }
 
 enum status chunk_forward(struct chunk *chunk, int32_t slot_index, struct chunk_io *io)
 {
     struct chunk_slot *slot = &chunk->slots[slot_index];
-    struct head_shape head = head_shape_of(chunk, io->loss_seed);
+    struct head head = head_of(chunk, io->loss_seed);
 
     TRY(begin_slot(chunk, slot, io));
     TRY(run_layers(chunk, slot, io));
@@ -79,15 +119,13 @@ enum status chunk_forward(struct chunk *chunk, int32_t slot_index, struct chunk_
         return STATUS_OK;
     }
     TRY(final_norm(chunk, slot));
-    return device_kernels(chunk->device)
-        ->head_train(slot->final, chunk->sums.head, &io->loss_sum, chunk->weights.head, io->targets,
-                     io->mask, &head, chunk->head_workspace, device_stream(chunk->device));
+    return head_train(&head, slot->final, io->targets, io->mask, &io->loss_sum);
 }
 
 enum status chunk_evaluate(struct chunk *chunk, int32_t slot_index, struct chunk_io *io)
 {
     struct chunk_slot *slot = &chunk->slots[slot_index];
-    struct head_shape head = head_shape_of(chunk, 0.0F);
+    struct head head = head_of(chunk, 0.0F);
 
     TRY(begin_slot(chunk, slot, io));
     TRY(run_layers(chunk, slot, io));
@@ -95,9 +133,7 @@ enum status chunk_evaluate(struct chunk *chunk, int32_t slot_index, struct chunk
         return STATUS_OK;
     }
     TRY(final_norm(chunk, slot));
-    return device_kernels(chunk->device)
-        ->head_evaluate(slot->final, &io->loss_sum, chunk->weights.head, io->targets, io->mask,
-                        &head, chunk->head_workspace, device_stream(chunk->device));
+    return head_evaluate(&head, slot->final, io->targets, io->mask, &io->loss_sum);
 }
 
 /* Where the gradient at the input of layer i goes: into the set, or out to the previous stage. */
@@ -126,7 +162,7 @@ static enum status final_norm_backward(struct chunk *chunk, const struct chunk_s
         ->layernorm_backward(dx, chunk->sums.ln_f_weight, chunk->sums.ln_f_bias, slot->final, NULL,
                              layer_input(slot, chunk->range.layers), chunk->weights.ln_f_weight,
                              slot->final_mean, slot->final_rstd, rows_of(chunk), chunk->shape.C,
-                             chunk->scratch.norm, device_stream(chunk->device));
+                             chunk->workspace->scratch.norm, device_stream(chunk->device));
 }
 
 enum status chunk_backward_input(struct chunk *chunk, int32_t slot_index, int32_t gradient,
@@ -142,7 +178,7 @@ enum status chunk_backward_input(struct chunk *chunk, int32_t slot_index, int32_
         TRY(layer_backward_input(&chunk->weights.layers[i], &chunk->sums.layers[i],
                                  &slot->layers[i], &set->layers[i], layer_input(slot, i),
                                  layer_doutput(chunk, set, io, i), layer_dinput(set, io, i),
-                                 &chunk->shape, &chunk->scratch, chunk->device));
+                                 &chunk->shape, &chunk->workspace->scratch, chunk->device));
     }
     if (chunk->range.layers == 0 && !chunk->range.has_head && !chunk->range.has_embedding) {
         memcpy(io->dinput, io->doutput, rows_of(chunk) * chunk->shape.C * sizeof(float));
@@ -166,6 +202,7 @@ enum status chunk_backward_weight(struct chunk *chunk, int32_t slot_index, int32
     struct chunk_slot *slot = &chunk->slots[slot_index];
     struct chunk_gradients *set = &chunk->gradients[gradient];
     const struct model_shape *shape = &chunk->shape;
+    struct embedding_shape embedding = embedding_shape_of(shape);
 
     for (int32_t i = chunk->range.layers - 1; i >= 0; i--) {
         TRY(layer_backward_weight(&chunk->sums.layers[i], &slot->layers[i], &set->layers[i],
@@ -175,7 +212,7 @@ enum status chunk_backward_weight(struct chunk *chunk, int32_t slot_index, int32
         return STATUS_OK;
     }
     return device_kernels(chunk->device)
-        ->embedding_backward(chunk->sums.wte, chunk->sums.wpe, embedding_doutput(chunk, set, io),
-                             slot->tokens, shape->B, shape->T, shape->C, shape->V,
-                             device_stream(chunk->device));
+        ->embedding_backward(chunk->sums.wte, chunk->sums.wpe, chunk->sums.wtt,
+                             embedding_doutput(chunk, set, io), slot->tokens, slot->types,
+                             &embedding, device_stream(chunk->device));
 }

@@ -18,6 +18,7 @@
 #include "stages/model/layer.h"
 #include "stages/model/parameters.h"
 #include "stages/model/shape.h"
+#include "stages/model/workspace.h"
 #include "tensor/arena.h"
 #include "tensor/device.h"
 
@@ -35,6 +36,7 @@ struct chunk_slot {
     float *final_rstd;          /* (N) */
     const float *input;         /* borrows: what F read, until I has ended */
     const int32_t *tokens;      /* borrows: what F read, until W has ended */
+    const int32_t *types;       /* borrows: likewise; NULL without token types */
 };
 
 /* What I keeps of one micro-batch for W. */
@@ -54,21 +56,20 @@ struct chunk {
     int32_t slot_count;
     struct chunk_gradients *gradients; /* owns */
     int32_t gradient_count;
-    struct layer_scratch scratch;
-    float *head_workspace;  /* head_workspace_floats() */
-    struct arena stash;     /* owns */
-    struct arena kept;      /* owns: the gradient sets */
-    struct arena workspace; /* owns */
-    struct device *device;  /* borrows until release */
+    struct workspace *workspace; /* borrows; of the rank, not of this chunk */
+    struct arena stash;          /* owns */
+    struct arena kept;           /* owns: the gradient sets */
+    struct device *device;       /* borrows until release */
 };
 
 /* The two ends of a micro-batch's way through the chunk; what does not apply is NULL. */
 struct chunk_io {
-    const float *input;     /* F: (N,C), from the previous stage */
-    float *output;          /* F: (N,C), for the next stage */
-    const float *doutput;   /* I, W: (N,C), from the next stage */
-    float *dinput;          /* I: (N,C), for the previous stage */
+    const float *input;     /* F: (N,C), from the previous virtual stage */
+    float *output;          /* F: (N,C), for the next virtual stage */
+    const float *doutput;   /* I, W: (N,C), from the next virtual stage */
+    float *dinput;          /* I: (N,C), for the previous virtual stage */
     const int32_t *tokens;  /* F: (B,T), with the embedding */
+    const int32_t *types;   /* F: (B,T), with the embedding of a model with token types */
     const int32_t *targets; /* F: (B,T), with the head */
     const float *mask;      /* F: (B,T), with the head */
     float loss_seed;        /* F, with the head: 1 / targets of the global batch */
@@ -79,7 +80,7 @@ struct chunk_io {
  * tensors are set later (chunk_tensors_init). */
 enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
                        const struct chunk_range *range, int32_t slots, int32_t gradients,
-                       struct device *device);
+                       struct workspace *workspace, struct device *device);
 
 /* Allocates what chunk_init() planned. */
 enum status chunk_allocate(struct chunk *chunk);

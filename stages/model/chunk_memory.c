@@ -4,8 +4,6 @@
 
 #include "base/check.h"
 #include "stages/model/chunk.h"
-#include "tensor/kernels.h"
-#include "tensor/stream.h"
 
 static void carve_slot(struct chunk *chunk, struct chunk_slot *slot)
 {
@@ -50,23 +48,11 @@ static void carve_gradients(struct chunk *chunk, struct chunk_gradients *set)
 
 static void carve(struct chunk *chunk)
 {
-    int threads = stream_threads(device_stream(chunk->device));
-    struct head_shape head = {
-        .rows = chunk->shape.B * chunk->shape.T,
-        .hidden = chunk->shape.C,
-        .vocab = chunk->shape.V,
-    };
-
     for (int32_t i = 0; i < chunk->slot_count; i++) {
         carve_slot(chunk, &chunk->slots[i]);
     }
     for (int32_t i = 0; i < chunk->gradient_count; i++) {
         carve_gradients(chunk, &chunk->gradients[i]);
-    }
-    layer_scratch_carve(&chunk->scratch, &chunk->shape, threads, &chunk->workspace);
-    if (chunk->range.has_head) {
-        chunk->head_workspace =
-            arena_take_floats(&chunk->workspace, head_workspace_floats(&head, threads));
     }
 }
 
@@ -102,7 +88,7 @@ static enum status allocate_tables(struct chunk *chunk)
 
 enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
                        const struct chunk_range *range, int32_t slots, int32_t gradients,
-                       struct device *device)
+                       struct workspace *workspace, struct device *device)
 {
     enum status status = STATUS_OK;
 
@@ -113,6 +99,7 @@ enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
     chunk->range = *range;
     chunk->slot_count = slots;
     chunk->gradient_count = gradients;
+    chunk->workspace = workspace;
     chunk->device = device;
     status = allocate_tables(chunk);
     if (status < 0) {
@@ -121,7 +108,6 @@ enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
     }
     arena_measure(&chunk->stash, "stashes");
     arena_measure(&chunk->kept, "dY");
-    arena_measure(&chunk->workspace, "workspace");
     carve(chunk);
     return STATUS_OK;
 }
@@ -130,7 +116,6 @@ enum status chunk_allocate(struct chunk *chunk)
 {
     TRY(arena_allocate(&chunk->stash, true));
     TRY(arena_allocate(&chunk->kept, true));
-    TRY(arena_allocate(&chunk->workspace, true));
     carve(chunk);
     return STATUS_OK;
 }
@@ -151,6 +136,5 @@ void chunk_release(struct chunk *chunk)
     chunk_tensors_release(&chunk->sums);
     arena_release(&chunk->stash);
     arena_release(&chunk->kept);
-    arena_release(&chunk->workspace);
     memset(chunk, 0, sizeof(*chunk));
 }

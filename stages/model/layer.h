@@ -6,6 +6,10 @@
  * The backward is two actions from the start: I computes every dY and dX, biases and layer norms
  * included; W computes the four matrix gradients from what was kept: X by F in the stash, dY by I
  * in the gradient set. Everything that adds to a gradient does so once per micro-batch.
+ *
+ * Tensor parallelism (Shoeybi et al. 2019): the products into Q, K, V and into the MLP are split by
+ * columns, those back to the residual stream by rows. Two sums over the shards in the forward, two
+ * in the input gradient. A = C/tp columns of each of Q, K and V, inner = F/tp.
  */
 #ifndef STAGES_MODEL_LAYER_H
 #define STAGES_MODEL_LAYER_H
@@ -13,6 +17,7 @@
 #include "base/status.h"
 #include "stages/model/parameters.h"
 #include "stages/model/shape.h"
+#include "stages/model/tensor_parallel.h"
 #include "tensor/arena.h"
 #include "tensor/device.h"
 
@@ -25,38 +30,39 @@ struct layer_stash {
     float *norm1;     /* (N,C) */
     float *mean1;     /* (N) */
     float *rstd1;     /* (N) */
-    float *qkv;       /* (N,3C) */
-    float *attention; /* (N,C) */
-    float *lse;       /* (B,H,T) */
+    float *qkv;       /* (N,3A) */
+    float *attention; /* (N,A) */
+    float *lse;       /* (B,heads,T) */
     float *mid;       /* (N,C) */
     float *norm2;     /* (N,C) */
     float *mean2;     /* (N) */
     float *rstd2;     /* (N) */
-    float *inner;     /* (N,F), before GELU */
-    float *gelu;      /* (N,F) */
+    float *inner;     /* (N,inner), before GELU */
+    float *gelu;      /* (N,inner) */
 };
 
 /* The dY that W needs, besides the layer's own dy. */
 struct layer_gradients {
-    float *inner; /* (N,F) */
+    float *inner; /* (N,inner) */
     float *mid;   /* (N,C) */
-    float *qkv;   /* (N,3C) */
+    float *qkv;   /* (N,3A) */
 };
 
 /* Scratch of one rank, used by one action at a time. */
 struct layer_scratch {
-    float *hidden;    /* (N,C) */
+    const struct tensor_parallel *tp; /* borrows */
+    float *hidden;    /* (N,C); where all shards can read it, because sums are made in it */
     float *attention; /* attention_workspace_floats() */
     float *norm;      /* layernorm_partials_floats() */
 };
 
-/* Measure, or place (tensor/arena.h). */
+/* Measure, or place (tensor/arena.h); `shared` is the block that all shards can read. */
 void layer_stash_carve(struct layer_stash *stash, const struct model_shape *shape,
                        struct arena *arena);
 void layer_gradients_carve(struct layer_gradients *gradients, const struct model_shape *shape,
                            struct arena *arena);
 void layer_scratch_carve(struct layer_scratch *scratch, const struct model_shape *shape,
-                         int threads, struct arena *arena);
+                         int threads, struct arena *arena, struct arena *shared);
 
 /* x (N,C) read, y (N,C) overwritten; the stash is filled. */
 enum status layer_forward(const struct layer_tensors *weights, const struct layer_stash *stash,

@@ -15,6 +15,14 @@ enum extent {
     INNER
 };
 
+/* How tensor-parallel shards divide a tensor. */
+enum split {
+    WHOLE,   /* every shard has all of it */
+    ROWS,    /* row-parallel: of the input */
+    COLUMNS, /* column-parallel: of the output */
+    THIRDS   /* columns of Q, of K and of V, each by heads */
+};
+
 enum init_rule {
     INIT_ZERO,
     INIT_UNIT,
@@ -26,6 +34,7 @@ struct layer_entry {
     const char *name;
     enum extent rows;
     enum extent cols;
+    enum split split;
     enum init_rule init;
     size_t field; /* in struct layer_tensors */
 };
@@ -33,18 +42,18 @@ struct layer_entry {
 #define FIELD(name) offsetof(struct layer_tensors, name)
 
 static const struct layer_entry layer_entries[] = {
-    {"ln_1.weight", ONE, HIDDEN, INIT_UNIT, FIELD(ln_1_weight)},
-    {"ln_1.bias", ONE, HIDDEN, INIT_ZERO, FIELD(ln_1_bias)},
-    {"attn.c_attn.weight", HIDDEN, QKV, INIT_NORMAL, FIELD(c_attn_weight)},
-    {"attn.c_attn.bias", ONE, QKV, INIT_ZERO, FIELD(c_attn_bias)},
-    {"attn.c_proj.weight", HIDDEN, HIDDEN, INIT_RESIDUAL, FIELD(c_proj_weight)},
-    {"attn.c_proj.bias", ONE, HIDDEN, INIT_ZERO, FIELD(c_proj_bias)},
-    {"ln_2.weight", ONE, HIDDEN, INIT_UNIT, FIELD(ln_2_weight)},
-    {"ln_2.bias", ONE, HIDDEN, INIT_ZERO, FIELD(ln_2_bias)},
-    {"mlp.c_fc.weight", HIDDEN, INNER, INIT_NORMAL, FIELD(c_fc_weight)},
-    {"mlp.c_fc.bias", ONE, INNER, INIT_ZERO, FIELD(c_fc_bias)},
-    {"mlp.c_proj.weight", INNER, HIDDEN, INIT_RESIDUAL, FIELD(m_proj_weight)},
-    {"mlp.c_proj.bias", ONE, HIDDEN, INIT_ZERO, FIELD(m_proj_bias)},
+    {"ln_1.weight", ONE, HIDDEN, WHOLE, INIT_UNIT, FIELD(ln_1_weight)},
+    {"ln_1.bias", ONE, HIDDEN, WHOLE, INIT_ZERO, FIELD(ln_1_bias)},
+    {"attn.c_attn.weight", HIDDEN, QKV, THIRDS, INIT_NORMAL, FIELD(c_attn_weight)},
+    {"attn.c_attn.bias", ONE, QKV, THIRDS, INIT_ZERO, FIELD(c_attn_bias)},
+    {"attn.c_proj.weight", HIDDEN, HIDDEN, ROWS, INIT_RESIDUAL, FIELD(c_proj_weight)},
+    {"attn.c_proj.bias", ONE, HIDDEN, WHOLE, INIT_ZERO, FIELD(c_proj_bias)},
+    {"ln_2.weight", ONE, HIDDEN, WHOLE, INIT_UNIT, FIELD(ln_2_weight)},
+    {"ln_2.bias", ONE, HIDDEN, WHOLE, INIT_ZERO, FIELD(ln_2_bias)},
+    {"mlp.c_fc.weight", HIDDEN, INNER, COLUMNS, INIT_NORMAL, FIELD(c_fc_weight)},
+    {"mlp.c_fc.bias", ONE, INNER, COLUMNS, INIT_ZERO, FIELD(c_fc_bias)},
+    {"mlp.c_proj.weight", INNER, HIDDEN, ROWS, INIT_RESIDUAL, FIELD(m_proj_weight)},
+    {"mlp.c_proj.bias", ONE, HIDDEN, WHOLE, INIT_ZERO, FIELD(m_proj_bias)},
 };
 
 #define LAYER_ENTRIES (sizeof(layer_entries) / sizeof(layer_entries[0]))
@@ -53,6 +62,8 @@ static const struct layer_entry layer_entries[] = {
 enum site {
     SITE_WTE = 1,
     SITE_WPE = 2,
+    SITE_WTT = 3,
+    SITE_LM_HEAD = 4,
     SITE_LAYER = 16
 };
 
@@ -85,7 +96,28 @@ static void apply_init(struct param *param, enum init_rule rule, const struct mo
 
 int32_t norm_key_count(const struct model_shape *shape)
 {
-    return (int32_t)shape->L + 2;
+    return (int32_t)shape->L + 2 + (shape->tied ? 0 : 1);
+}
+
+/* Cuts this rank's part out of a tensor whose rows, cols and blocks are the whole's. */
+static void cut(struct param *param, enum split split, const struct model_shape *shape)
+{
+    int64_t shards = (int64_t)shape->shards;
+    int64_t shard = (int64_t)shape->shard;
+
+    param->shard = (struct param_shard){
+        .whole_rows = param->rows, .whole_cols = param->cols, .blocks = split == THIRDS ? 3 : 1};
+    if (split == WHOLE || shards == 1) {
+        return;
+    }
+    param->sharded = true;
+    if (split == ROWS) {
+        param->rows /= shards;
+        param->shard.first_row = shard * param->rows;
+    } else {
+        param->cols /= shards;
+        param->shard.first_col = shard * (param->cols / param->shard.blocks);
+    }
 }
 
 static enum status add_layer(struct params *params, const struct model_shape *shape, int32_t layer)
@@ -103,58 +135,90 @@ static enum status add_layer(struct params *params, const struct model_shape *sh
 
         (void)snprintf(param.name, sizeof(param.name), "h.%d.%s", layer, entry->name);
         apply_init(&param, entry->init, shape);
+        cut(&param, entry->split, shape);
         TRY(params_add(params, &param));
     }
     return STATUS_OK;
 }
 
+/* A table of the vocabulary: this shard's rows of it. */
+static struct param vocabulary_table(const struct model_shape *shape, const char *name,
+                                     enum site site, int32_t norm_key)
+{
+    struct param param = {
+        .rows = (int64_t)shape->vocab,
+        .cols = (int64_t)shape->C,
+        .elems = shape->vocab * shape->C,
+        .shard =
+            {
+                .whole_rows = (int64_t)shape->V,
+                .whole_cols = (int64_t)shape->C,
+                .first_row = (int64_t)shape->first_token,
+                .blocks = 1,
+            },
+        .sharded = shape->shards > 1,
+        .decays = true,
+        .norm_key = norm_key,
+        .init_std = shape->init_std,
+        .site = (uint32_t)site,
+    };
+
+    (void)snprintf(param.name, sizeof(param.name), "%s", name);
+    return param;
+}
+
 void parameters_word_embedding(const struct model_shape *shape, struct param *param_out)
 {
-    *param_out = (struct param){
-        .name = "wte.weight",
-        .rows = (int64_t)shape->V,
+    *param_out = vocabulary_table(shape, "wte.weight", SITE_WTE, 0);
+}
+
+/* A table of the embedding that every shard has whole. */
+static struct param common_table(const struct model_shape *shape, const char *name, size_t rows,
+                                 enum site site)
+{
+    struct param param = {
+        .rows = (int64_t)rows,
         .cols = (int64_t)shape->C,
-        .elems = shape->V * shape->C,
         .decays = true,
         .norm_key = 0,
         .init_std = shape->init_std,
-        .site = SITE_WTE,
+        .site = (uint32_t)site,
     };
+
+    (void)snprintf(param.name, sizeof(param.name), "%s", name);
+    return param;
 }
 
 static enum status add_embedding(struct params *params, const struct model_shape *shape)
 {
     struct param wte;
-    struct param wpe = {
-        .name = "wpe.weight",
-        .rows = (int64_t)shape->positions,
-        .cols = (int64_t)shape->C,
-        .decays = true,
-        .norm_key = 0,
-        .init_std = shape->init_std,
-        .site = SITE_WPE,
-    };
+    struct param wpe = common_table(shape, "wpe.weight", shape->positions, SITE_WPE);
+    struct param wtt = common_table(shape, "wtt.weight", shape->types, SITE_WTT);
 
     parameters_word_embedding(shape, &wte);
     TRY(params_add(params, &wte));
-    return params_add(params, &wpe);
+    TRY(params_add(params, &wpe));
+    return shape->types > 0 ? params_add(params, &wtt) : STATUS_OK;
 }
 
-static enum status add_final_norm(struct params *params, const struct model_shape *shape)
+static enum status add_head(struct params *params, const struct model_shape *shape)
 {
+    int32_t final_norm = (int32_t)shape->L + 1;
     struct param weight = {
         .name = "ln_f.weight",
         .rows = 1,
         .cols = (int64_t)shape->C,
-        .norm_key = norm_key_count(shape) - 1,
+        .norm_key = final_norm,
         .init_value = 1.0F,
     };
     struct param bias = weight;
+    struct param head = vocabulary_table(shape, "lm_head.weight", SITE_LM_HEAD, final_norm + 1);
 
     (void)snprintf(bias.name, sizeof(bias.name), "ln_f.bias");
     bias.init_value = 0.0F;
     TRY(params_add(params, &weight));
-    return params_add(params, &bias);
+    TRY(params_add(params, &bias));
+    return shape->tied ? STATUS_OK : params_add(params, &head);
 }
 
 enum status parameters_add(struct params *params, const struct model_shape *shape,
@@ -167,19 +231,19 @@ enum status parameters_add(struct params *params, const struct model_shape *shap
         TRY(add_layer(params, shape, range->first_layer + i));
     }
     if (range->has_head) {
-        TRY(add_final_norm(params, shape));
+        TRY(add_head(params, shape));
     }
     return STATUS_OK;
 }
 
 void head_memory_carve(struct head_memory *head, const struct model_shape *shape,
-                       const struct chunk_range *range)
+                       bool has_embedding, bool has_head)
 {
-    if (range->has_head) {
-        head->gradient_elems = shape->V * shape->C;
-        head->gradient = arena_take_floats(&head->arena, shape->V * shape->C);
-        if (!range->has_embedding) {
-            head->copy = arena_take_floats(&head->arena, shape->V * shape->C);
+    if (has_head && shape->tied) {
+        head->elems = shape->vocab * shape->C;
+        head->gradient = arena_take_floats(&head->arena, head->elems);
+        if (!has_embedding) {
+            head->copy = arena_take_floats(&head->arena, head->elems);
         }
     }
 }
@@ -207,6 +271,40 @@ static void collect_layer(struct layer_tensors *weights, struct layer_tensors *g
     }
 }
 
+static void collect_embedding(struct chunk_tensors *weights, struct chunk_tensors *gradients,
+                              const struct params *params)
+{
+    const struct param *wte = find_tensor(params, "wte.weight");
+    const struct param *wpe = find_tensor(params, "wpe.weight");
+    const struct param *wtt = params_find(params, "wtt.weight");
+
+    weights->wte = wte->weight;
+    weights->wpe = wpe->weight;
+    gradients->wte = wte->grad;
+    gradients->wpe = wpe->grad;
+    if (wtt != NULL) {
+        weights->wtt = wtt->weight;
+        gradients->wtt = wtt->grad;
+    }
+}
+
+/* The head's matrix: the tied embedding where it is on this rank, its copy, or one of its own. */
+static void collect_head(struct chunk_tensors *weights, struct chunk_tensors *gradients,
+                         const struct params *params, const struct head_memory *head)
+{
+    const struct param *untied = params_find(params, "lm_head.weight");
+    const struct param *wte = params_find(params, "wte.weight");
+
+    if (untied != NULL) {
+        weights->head = untied->weight;
+        gradients->head = untied->grad;
+        return;
+    }
+    ENSURE(head->copy != NULL || wte != NULL, "a tied head without an embedding");
+    weights->head = head->copy != NULL ? head->copy : wte->weight;
+    gradients->head = head->gradient;
+}
+
 enum status chunk_tensors_init(struct chunk_tensors *weights, struct chunk_tensors *gradients,
                                const struct params *params, const struct head_memory *head,
                                const struct chunk_range *range)
@@ -224,18 +322,14 @@ enum status chunk_tensors_init(struct chunk_tensors *weights, struct chunk_tenso
         collect_layer(&weights->layers[i], &gradients->layers[i], params, range->first_layer + i);
     }
     if (range->has_embedding) {
-        weights->wte = find_tensor(params, "wte.weight")->weight;
-        weights->wpe = find_tensor(params, "wpe.weight")->weight;
-        gradients->wte = find_tensor(params, "wte.weight")->grad;
-        gradients->wpe = find_tensor(params, "wpe.weight")->grad;
+        collect_embedding(weights, gradients, params);
     }
     if (range->has_head) {
         weights->ln_f_weight = find_tensor(params, "ln_f.weight")->weight;
         weights->ln_f_bias = find_tensor(params, "ln_f.bias")->weight;
         gradients->ln_f_weight = find_tensor(params, "ln_f.weight")->grad;
         gradients->ln_f_bias = find_tensor(params, "ln_f.bias")->grad;
-        weights->head = range->has_embedding ? weights->wte : head->copy;
-        gradients->head = head->gradient;
+        collect_head(weights, gradients, params, head);
     }
     return STATUS_OK;
 }

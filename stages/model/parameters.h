@@ -10,6 +10,7 @@
 #ifndef STAGES_MODEL_PARAMETERS_H
 #define STAGES_MODEL_PARAMETERS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -21,13 +22,14 @@
 extern "C" {
 #endif
 
-/* One layer's tensors: a set for weights, a set for gradients. */
+/* One layer's tensors: a set for weights, a set for gradients. With tensor parallelism A = C/tp
+ * and F/tp are what this shard has; biases behind row-parallel products are whole. */
 struct layer_tensors {
     float *ln_1_weight;   /* (C) */
     float *ln_1_bias;     /* (C) */
-    float *c_attn_weight; /* (C,3C), columns Q|K|V */
-    float *c_attn_bias;   /* (3C) */
-    float *c_proj_weight; /* (C,C) */
+    float *c_attn_weight; /* (C,3A), columns Q|K|V */
+    float *c_attn_bias;   /* (3A) */
+    float *c_proj_weight; /* (A,C) */
     float *c_proj_bias;   /* (C) */
     float *ln_2_weight;   /* (C) */
     float *ln_2_bias;     /* (C) */
@@ -40,34 +42,39 @@ struct layer_tensors {
 /* The tensors of one chunk; pointers into a params set and the head's arena. */
 struct chunk_tensors {
     struct layer_tensors *layers; /* owns; range.layers of them */
-    float *wte;                   /* (V,C), virtual stage 0 */
+    float *wte;                   /* (V here,C), virtual stage 0 */
     float *wpe;                   /* (positions,C), virtual stage 0 */
+    float *wtt;                   /* (types,C), virtual stage 0; NULL without token types */
     float *ln_f_weight;           /* (C), last virtual stage */
     float *ln_f_bias;             /* (C), last virtual stage */
-    float *head;                  /* (V,C), last virtual stage: the tied copy, or its gradient */
+    float *head;                  /* (V here,C), last virtual stage */
 };
 
-/* The head's copy of the word embedding and its gradient. */
+/* The tied head's copy of the word embedding and its gradient. */
 struct head_memory {
     struct arena arena; /* owns */
-    float *copy;        /* (V,C); NULL where the owner is on the same rank */
-    float *gradient;    /* (V,C); NULL without a head */
-    size_t gradient_elems;
+    float *copy;        /* (V here,C); NULL where the owner is on the same rank */
+    float *gradient;    /* (V here,C); NULL without a tied head */
+    size_t elems;       /* of either; 0 without a tied head */
+    size_t own_first;   /* slice of this replica; the whole where dp is 1 */
+    size_t own_elems;
 };
 
-/* The keys of the gradient norm: 0 the embedding, 1 + l layer l, L + 1 the final norm. */
+/* The keys of the gradient norm: 0 the embeddings, 1 + l layer l, L + 1 the final norm, L + 2 an
+ * untied head. */
 int32_t norm_key_count(const struct model_shape *shape);
 
 /* Appends the chunk's parameters to the table, in model order. */
 enum status parameters_add(struct params *params, const struct model_shape *shape,
                            const struct chunk_range *range);
 
-/* Plans (and, after arena_allocate, places) the head's memory: a gradient where the chunk has the
- * head, a copy where it does not have the embedding too. */
+/* Plans (and, once the arena has memory, places) the tied head's memory: a gradient where the rank
+ * has the head, a copy where it does not have the embedding too. */
 void head_memory_carve(struct head_memory *head, const struct model_shape *shape,
-                       const struct chunk_range *range);
+                       bool has_embedding, bool has_head);
 
-/* Collects the pointers of weights and of gradients. Both must be released. */
+/* Collects the pointers of weights and of gradients of one chunk, of all that this rank has in
+ * `params`. Both must be released. */
 enum status chunk_tensors_init(struct chunk_tensors *weights, struct chunk_tensors *gradients,
                                const struct params *params, const struct head_memory *head,
                                const struct chunk_range *range);

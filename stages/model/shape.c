@@ -1,8 +1,20 @@
 #include "stages/model/shape.h"
 
-void model_shape_of(const struct config *config, struct model_shape *shape_out)
+/* Nothing is padded: a vocabulary that tp does not divide leaves the last shards with fewer rows,
+ * or none. */
+static void split_vocabulary(struct model_shape *shape)
+{
+    size_t part = (shape->V + shape->shards - 1) / shape->shards;
+    size_t end = (shape->shard + 1) * part;
+
+    shape->first_token = shape->shard * part < shape->V ? shape->shard * part : shape->V;
+    shape->vocab = (end < shape->V ? end : shape->V) - shape->first_token;
+}
+
+void model_shape_of(const struct config *config, int32_t shard, struct model_shape *shape_out)
 {
     const struct config_model *model = &config->model;
+    size_t tp = (size_t)config->parallel.tp;
 
     *shape_out = (struct model_shape){
         .B = (size_t)config->train.micro_batch_size,
@@ -14,9 +26,17 @@ void model_shape_of(const struct config *config, struct model_shape *shape_out)
         .V = (size_t)model->vocab_size,
         .L = (size_t)model->num_layers,
         .positions = (size_t)model->max_positions,
+        .types = (size_t)model->num_tokentypes,
+        .tied = model->tied_embeddings,
+        .shards = tp,
+        .shard = (size_t)shard,
+        .heads = (size_t)model->num_heads / tp,
+        .width = (size_t)model->hidden_size / tp,
+        .inner = (size_t)model->ffn_hidden_size / tp,
         .eps = (float)model->layer_norm_eps,
         .init_std = (float)model->init_std,
     };
+    split_vocabulary(shape_out);
 }
 
 void chunk_range_of(const struct config *config, int32_t virtual_stage,
@@ -46,13 +66,17 @@ static uint64_t layer_parameters(const struct model_shape *shape)
 
 uint64_t model_parameters(const struct model_shape *shape)
 {
-    return (uint64_t)shape->V * shape->C + (uint64_t)shape->positions * shape->C +
-           (uint64_t)shape->L * layer_parameters(shape) + 2 * (uint64_t)shape->C;
+    return (uint64_t)(shape->V + shape->positions + shape->types) * shape->C +
+           (uint64_t)shape->L * layer_parameters(shape) + 2 * (uint64_t)shape->C +
+           (shape->tied ? 0 : (uint64_t)shape->V * shape->C);
 }
 
 double model_flops_per_token(const struct model_shape *shape)
 {
-    double weights = (double)model_parameters(shape) - (double)shape->positions * (double)shape->C;
+    /* Tables that are looked up cost nothing; the head's product does. */
+    double weights = (double)model_parameters(shape) -
+                     (double)(shape->positions + shape->types) * (double)shape->C -
+                     (shape->tied ? 0.0 : (double)shape->V * (double)shape->C);
 
     return 6.0 * weights + 12.0 * (double)shape->L * (double)shape->C * (double)shape->T;
 }

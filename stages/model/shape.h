@@ -2,7 +2,9 @@
  * shape -- the sizes of a GPT, and which part of it a rank holds.
  *
  * Letters as everywhere: B sequences of a micro-batch, T positions, C hidden, H heads, D = C/H,
- * F inner size of the MLP, V vocabulary, L layers, N = B·T rows.
+ * F inner size of the MLP, V vocabulary, L layers, N = B·T rows. Capital letters are the whole
+ * model's; what a tensor-parallel shard has of it is written out: its heads, its columns of the
+ * MLP, its rows of the word embedding.
  */
 #ifndef STAGES_MODEL_SHAPE_H
 #define STAGES_MODEL_SHAPE_H
@@ -27,7 +29,16 @@ struct model_shape {
     size_t V;
     size_t L;
     size_t positions; /* rows of the position table, >= T */
-    float eps;        /* of the layer norms */
+    size_t types;     /* rows of the table of token types; 0: the model has none */
+    bool tied;        /* the head's matrix is the word embedding */
+    size_t shards;    /* tp */
+    size_t shard;     /* which of them this rank is */
+    size_t heads;     /* H / tp */
+    size_t width;     /* heads · D: columns of Q, of K and of V here */
+    size_t inner;     /* F / tp */
+    size_t vocab;     /* rows of the word embedding here; equal parts, the last ones shorter */
+    size_t first_token;
+    float eps; /* of the layer norms */
     float init_std;
 };
 
@@ -39,7 +50,8 @@ struct chunk_range {
     bool has_head;      /* the last virtual stage */
 };
 
-void model_shape_of(const struct config *config, struct model_shape *shape_out);
+/* As tensor-parallel shard `shard` sees it; sizes of the whole do not depend on it. */
+void model_shape_of(const struct config *config, int32_t shard, struct model_shape *shape_out);
 
 /* The layers of virtual stage `virtual_stage`. */
 void chunk_range_of(const struct config *config, int32_t virtual_stage,

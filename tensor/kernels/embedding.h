@@ -1,46 +1,51 @@
 /*
- * embedding -- the first layer's input: a word's row plus a position's row.
+ * embedding -- the first layer's input: a word's row plus a position's row, and a type's row where
+ * the model has token types. Shards of the vocabulary hold consecutive rows of the word table.
  *
  *   forward
- *   tokens  (B,T) in [0, V)  read; the caller has checked the range
- *   wte     (V,C)            read
- *   wpe     (T,C)            read; its first T rows where it has more
- *   out     (B,T,C)          overwritten; overlaps nothing
+ *   tokens  (B,T) in [0, V)      read; the caller has checked the range
+ *   types   (B,T) in [0, types)  read, likewise; NULL without token types
+ *   wte     (vocab,C)            read: the rows of tokens first_token and following
+ *   wpe     (T,C)                read; its first T rows where it has more
+ *   wtt     (types,C)            read; NULL without token types
+ *   out     (B,T,C)              overwritten; overlaps nothing
  *   backward
- *   dout    (B,T,C)          read
- *   tokens  (B,T) in [0, V)  read
- *   dwte    (V,C)            accumulated
- *   dwpe    (T,C)            accumulated; overlaps nothing
+ *   dout    (B,T,C)              read
+ *   tokens, types                read
+ *   dwte    (vocab,C)            accumulated
+ *   dwpe    (T,C)                accumulated
+ *   dwtt    (types,C)            accumulated; NULL without token types; all overlap nothing
  *
- * out[b][t] = wte[tokens[b][t]] + wpe[t]
- * dwte[tokens[b][t]] += dout[b][t], dwpe[t] += dout[b][t], in ascending (b,t)
+ * out[b][t] = (wte[token - first_token] + wpe[t]) + wtt[type] where this shard has the token, and 0
+ * where another has it, so that the sum over the shards adds nothing but zeros.
+ * dwte[token - first_token] += dout[b][t] where this shard has the token; dwpe[t] += dout[b][t] and
+ * dwtt[type] += dout[b][t] on every shard, as each has these tables; in ascending (b,t).
  *
  * The team shares rows forward and columns backward, so neither depends on its size.
  */
 #ifndef TENSOR_KERNELS_EMBEDDING_H
 #define TENSOR_KERNELS_EMBEDDING_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tensor/kernels.h"
 #include "tensor/kernels/variant.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-struct stream;
-
 /* Cannot fail. */
-enum status KERNEL(embedding_forward)(float *out, const int32_t *tokens, const float *wte,
-                                      const float *wpe, size_t B, size_t T, size_t C,
-                                      struct stream *stream);
+enum status KERNEL(embedding_forward)(float *out, const int32_t *tokens, const int32_t *types,
+                                      const float *wte, const float *wpe, const float *wtt,
+                                      const struct embedding_shape *shape, struct stream *stream);
 
-/* STATUS_ERR_INVALID, before anything is written, for a token outside [0, V). */
-enum status KERNEL(embedding_backward)(float *dwte, float *dwpe, const float *dout,
-                                       const int32_t *tokens, size_t B, size_t T, size_t C,
-                                       size_t V, struct stream *stream);
+/* STATUS_ERR_INVALID, before anything is written, for a token outside [0, whole_vocab) or a type
+ * outside [0, types). */
+enum status KERNEL(embedding_backward)(float *dwte, float *dwpe, float *dwtt, const float *dout,
+                                       const int32_t *tokens, const int32_t *types,
+                                       const struct embedding_shape *shape, struct stream *stream);
 
 #ifdef __cplusplus
 }

@@ -1,20 +1,24 @@
 #include "tensor/kernels/embedding.h"
 
+#include <string.h>
+
 #include "tensor/stream.h"
 
 #define COLUMN_GRAIN 16
 
 struct embedding {
+    const struct embedding_shape *shape;
     float *out;        /* (B,T,C) */
     const float *dout; /* (B,T,C) */
     const int32_t *tokens;
+    const int32_t *types;
     const float *wte;
     const float *wpe;
+    const float *wtt;
     float *dwte;
     float *dwpe;
+    float *dwtt;
     size_t rows; /* B·T */
-    size_t T;
-    size_t C;
 };
 
 static void add_rows(float *restrict out, const float *restrict a, const float *restrict b,
@@ -32,6 +36,28 @@ static void accumulate_row(float *restrict sum, const float *restrict in, size_t
     }
 }
 
+/* A token's row of the table here; vocab or more where another shard has it. */
+static size_t word_row(const struct embedding *e, size_t row)
+{
+    return (size_t)e->tokens[row] - e->shape->first_token;
+}
+
+static void forward_row(const struct embedding *e, size_t row)
+{
+    size_t C = e->shape->hidden;
+    size_t word = word_row(e, row);
+    float *out = e->out + row * C;
+
+    if (word >= e->shape->vocab) {
+        memset(out, 0, C * sizeof(*out));
+        return;
+    }
+    add_rows(out, e->wte + word * C, e->wpe + row % e->shape->positions * C, C);
+    if (e->types != NULL) {
+        accumulate_row(out, e->wtt + (size_t)e->types[row] * C, C);
+    }
+}
+
 static void forward_part(void *context, int part, int parts)
 {
     const struct embedding *e = context;
@@ -40,49 +66,81 @@ static void forward_part(void *context, int part, int parts)
 
     stream_share(e->rows, 1, part, parts, &row, &end);
     for (; row < end; row++) {
-        add_rows(e->out + row * e->C, e->wte + (size_t)e->tokens[row] * e->C,
-                 e->wpe + row % e->T * e->C, e->C);
+        forward_row(e, row);
     }
 }
 
 static void backward_part(void *context, int part, int parts)
 {
     const struct embedding *e = context;
+    size_t C = e->shape->hidden;
     size_t begin = 0;
     size_t end = 0;
 
-    stream_share(e->C, COLUMN_GRAIN, part, parts, &begin, &end);
+    stream_share(C, COLUMN_GRAIN, part, parts, &begin, &end);
     for (size_t row = 0; row < e->rows; row++) {
-        const float *dout = e->dout + row * e->C + begin;
-        accumulate_row(e->dwte + (size_t)e->tokens[row] * e->C + begin, dout, end - begin);
-        accumulate_row(e->dwpe + row % e->T * e->C + begin, dout, end - begin);
+        const float *dout = e->dout + row * C + begin;
+        size_t word = word_row(e, row);
+
+        if (word < e->shape->vocab) {
+            accumulate_row(e->dwte + word * C + begin, dout, end - begin);
+        }
+        accumulate_row(e->dwpe + row % e->shape->positions * C + begin, dout, end - begin);
+        if (e->types != NULL) {
+            accumulate_row(e->dwtt + (size_t)e->types[row] * C + begin, dout, end - begin);
+        }
     }
 }
 
-enum status KERNEL(embedding_forward)(float *out, const int32_t *tokens, const float *wte,
-                                      const float *wpe, size_t B, size_t T, size_t C,
-                                      struct stream *stream)
+static enum status check_ids(const int32_t *ids, size_t rows, size_t count, const char *what)
+{
+    for (size_t row = 0; row < rows; row++) {
+        if (ids[row] < 0 || (size_t)ids[row] >= count) {
+            return status_fail(STATUS_ERR_INVALID,
+                               "embedding gradient: %s %d of row %zu, expected [0, %zu)", what,
+                               (int)ids[row], row, count);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status KERNEL(embedding_forward)(float *out, const int32_t *tokens, const int32_t *types,
+                                      const float *wte, const float *wpe, const float *wtt,
+                                      const struct embedding_shape *shape, struct stream *stream)
 {
     struct embedding embedding = {
-        .out = out, .tokens = tokens, .wte = wte, .wpe = wpe, .rows = B * T, .T = T, .C = C};
+        .shape = shape,
+        .out = out,
+        .tokens = tokens,
+        .types = types,
+        .wte = wte,
+        .wpe = wpe,
+        .wtt = wtt,
+        .rows = shape->batch * shape->positions,
+    };
 
     stream_run(stream, forward_part, &embedding);
     return STATUS_OK;
 }
 
-enum status KERNEL(embedding_backward)(float *dwte, float *dwpe, const float *dout,
-                                       const int32_t *tokens, size_t B, size_t T, size_t C,
-                                       size_t V, struct stream *stream)
+enum status KERNEL(embedding_backward)(float *dwte, float *dwpe, float *dwtt, const float *dout,
+                                       const int32_t *tokens, const int32_t *types,
+                                       const struct embedding_shape *shape, struct stream *stream)
 {
     struct embedding embedding = {
-        .dout = dout, .tokens = tokens, .dwte = dwte, .dwpe = dwpe, .rows = B * T, .T = T, .C = C};
+        .shape = shape,
+        .dout = dout,
+        .tokens = tokens,
+        .types = types,
+        .dwte = dwte,
+        .dwpe = dwpe,
+        .dwtt = dwtt,
+        .rows = shape->batch * shape->positions,
+    };
 
-    for (size_t row = 0; row < embedding.rows; row++) {
-        if (tokens[row] < 0 || (size_t)tokens[row] >= V) {
-            return status_fail(STATUS_ERR_INVALID,
-                               "embedding gradient: token %d of row %zu, expected 0 to %zu",
-                               (int)tokens[row], row, V - 1);
-        }
+    TRY(check_ids(tokens, embedding.rows, shape->whole_vocab, "token"));
+    if (types != NULL) {
+        TRY(check_ids(types, embedding.rows, shape->types, "token type"));
     }
     stream_run(stream, backward_part, &embedding);
     return STATUS_OK;

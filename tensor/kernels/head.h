@@ -1,27 +1,39 @@
 /*
- * head -- the language model's head and its loss, fused: logits, loss, and their gradients block
- * of rows by block of rows, so that (N,V) never exists at once.
+ * head -- the language model's head and its loss on a block of rows, in three parts between which
+ * the shards of the vocabulary exchange a few numbers a row (a kernel cannot communicate). A shard
+ * has the rows of the matrix of tokens first_token and following; V stands for how many.
  *
- *   x          (N,C)  train: read, and each block replaced by its gradient; evaluate: read
- *   dwte       (V,C)  accumulated (train only)
- *   loss_sum   ()     overwritten: the sum over rows with mask 1 of -log p(target), in double,
- *                     rows ascending, not scaled by shape->loss_seed
- *   wte        (V,C)  read
- *   targets    (N)    read, each in [0, V), also where masked
- *   mask       (N)    read, 0 or 1
- *   workspace         head_workspace_floats(shape, threads of the stream) floats at a multiple of
- *                     64 bytes, contents neither read nor kept
+ *   head_logits
+ *   x          (rows,C)       read
+ *   wte        (V,C)          read
+ *   targets    (rows)         read, each in [0, whole vocabulary), also where masked
+ *   mask       (rows)         read, 0 or 1
+ *   logits     (rows,stride)  overwritten: exp(x · wteᵀ - max of the row here) in the first V
+ *                             columns; stride is head_logits_stride(shape)
+ *   own        (rows)         overwritten: maximum, sum and target of each row, zeros of a masked one
+ *   head_loss
+ *   all        (shards,rows)  read: what head_logits left on every shard
+ *   losses     (rows)         overwritten: -log p(target), 0 where masked; not scaled by loss_seed
+ *   logits     (rows,stride)  with gradients: replaced by dlogits, zeros where masked; else read
+ *   head_backward
+ *   x, dlogits, wte           read
+ *   dwte       (V,C)          accumulated
+ *   dx         (rows,C)       overwritten; may alias x
  *
- * logits = x · wteᵀ; p = softmax(logits); dlogits = (p - onehot(target)) · mask · loss_seed;
- * dwte += dlogitsᵀ · x; dx = dlogits · wte. A masked row has dx = 0 and adds nothing to dwte.
+ * With M the maximum and S = sum over shards, ascending, of sum · exp(max - M):
+ * loss = log S + (M - sum of target); dlogits = (p - onehot(target)) · mask · loss_seed, p = exp(logit
+ * - M) / S; dwte += dlogitsᵀ · x; dx = dlogits · wte. A masked row has dx = 0 and adds nothing to
+ * dwte. The sum of dx over the shards is the gradient of x.
  *
- * Nothing aliases. The block's size depends on the shape alone, and a row's softmax is computed by
- * one member in fixed lanes; what depends on the size of the team is gemm's split. Train and
- * evaluate give equal losses. Fails only where gemm does; x and dwte are then half done.
+ * Nothing else aliases. A row's softmax is computed by one member in fixed lanes; what depends on
+ * the size of the team is gemm's split. Losses do not depend on `gradients`. A shard without a row
+ * (V = 0) has max -inf and sum 0 and changes nothing. head_logits and head_backward fail only where
+ * gemm does, head_loss cannot fail.
  */
 #ifndef TENSOR_KERNELS_HEAD_H
 #define TENSOR_KERNELS_HEAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -32,13 +44,15 @@
 extern "C" {
 #endif
 
-enum status KERNEL(head_train)(float *x, float *dwte, double *loss_sum_out, const float *wte,
-                               const int32_t *targets, const float *mask,
-                               const struct head_shape *shape, float *workspace,
-                               struct stream *stream);
-enum status KERNEL(head_evaluate)(const float *x, double *loss_sum_out, const float *wte,
-                                  const int32_t *targets, const float *mask,
-                                  const struct head_shape *shape, float *workspace,
+enum status KERNEL(head_logits)(float *logits, struct head_row *own, const float *x,
+                                const float *wte, const int32_t *targets, const float *mask,
+                                const struct head_shape *shape, struct stream *stream);
+enum status KERNEL(head_loss)(float *logits, double *losses, const struct head_rows *all,
+                              const int32_t *targets, const float *mask,
+                              const struct head_shape *shape, bool gradients,
+                              struct stream *stream);
+enum status KERNEL(head_backward)(float *dx, float *dwte, const float *x, const float *dlogits,
+                                  const float *wte, const struct head_shape *shape,
                                   struct stream *stream);
 
 #ifdef __cplusplus

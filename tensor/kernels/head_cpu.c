@@ -1,10 +1,8 @@
 #include "tensor/kernels/head.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 #include "tensor/gemm.h"
-#include "tensor/kernels/head_blocks.h"
 #include "tensor/kernels/math_cpu.h"
 #include "tensor/stream.h"
 
@@ -18,16 +16,16 @@ enum {
     SPAN = 2048
 };
 
-struct head_block {
+struct head_part {
+    const struct head_shape *shape;
     float *logits; /* (rows, stride) */
     size_t stride;
-    size_t rows;
-    size_t vocab;
-    const int32_t *targets; /* (rows) */
-    const float *mask;      /* (rows) */
-    float loss_seed;
-    bool gradients; /* whether logits are turned into dlogits */
-    double losses[HEAD_BLOCK_ROWS];
+    struct head_row *own; /* (rows) */
+    const struct head_rows *all;
+    double *losses; /* (rows) */
+    const int32_t *targets;
+    const float *mask;
+    bool gradients;
 };
 
 static float row_max(const float *row, size_t elems)
@@ -107,181 +105,184 @@ static double row_exponentials(float *row, size_t elems, float max)
     return sum;
 }
 
-static void row_loss(struct head_block *block, size_t i)
+/* The target's row of the matrix here; vocab or more where another shard has it. */
+static size_t target_here(const struct head_part *part, size_t i)
 {
-    float *row = block->logits + i * block->stride;
-    size_t target = (size_t)block->targets[i];
-    double target_logit = (double)row[target];
-    float max = row_max(row, block->vocab);
-    double sum = row_exponentials(row, block->vocab, max);
+    return (size_t)part->targets[i] - part->shape->first_token;
+}
 
-    block->losses[i] = log(sum) + ((double)max - target_logit);
-    if (block->gradients) {
-        float factor = (float)((double)block->loss_seed / sum);
+static struct head_row row_exponents(const struct head_part *part, size_t i)
+{
+    size_t vocab = part->shape->vocab;
+    float *row = part->logits + i * part->stride;
+    size_t target = target_here(part, i);
+    double target_logit = target < vocab ? (double)row[target] : 0.0;
+    float max = row_max(row, vocab);
 
-        for (size_t v = 0; v < block->vocab; v++) {
-            row[v] *= factor;
-        }
-        row[target] -= block->loss_seed;
-    }
+    return (struct head_row){
+        .max = (double)max, .sum = row_exponentials(row, vocab, max), .target = target_logit};
 }
 
 /* A masked row's logits are not looked at, so that nothing in them can reach the others. */
-static void loss_part(void *context, int part, int parts)
+static void logits_part(void *context, int index, int parts)
 {
-    struct head_block *block = context;
+    const struct head_part *part = context;
     size_t begin;
     size_t end;
 
-    stream_share(block->rows, 1, part, parts, &begin, &end);
+    stream_share(part->shape->rows, 1, index, parts, &begin, &end);
     for (size_t i = begin; i < end; i++) {
-        if (block->mask[i] != 0.0F) {
-            row_loss(block, i);
-        } else {
-            block->losses[i] = 0.0;
-            memset(block->logits + i * block->stride, 0, block->vocab * sizeof(*block->logits));
+        part->own[i] = part->mask[i] != 0.0F ? row_exponents(part, i) : (struct head_row){0};
+    }
+}
+
+/* A row over all shards, in ascending order; with one shard its numbers come out as they are. */
+static struct head_row whole_row(const struct head_rows *all, size_t i)
+{
+    struct head_row whole = {.max = -(double)INFINITY};
+
+    for (size_t s = 0; s < all->shards; s++) {
+        const struct head_row *row = &all->rows[s * all->stride + i];
+
+        whole.max = row->max > whole.max ? row->max : whole.max;
+    }
+    for (size_t s = 0; s < all->shards; s++) {
+        const struct head_row *row = &all->rows[s * all->stride + i];
+
+        whole.sum += row->sum * exp(row->max - whole.max);
+        whole.target += row->target;
+    }
+    return whole;
+}
+
+static void row_loss(const struct head_part *part, size_t i)
+{
+    struct head_row whole = whole_row(part->all, i);
+    const struct head_row *own = &part->all->rows[part->all->shard * part->all->stride + i];
+    float *row = part->logits + i * part->stride;
+    size_t target = target_here(part, i);
+    size_t vocab = part->shape->vocab;
+    double seed = (double)part->shape->loss_seed;
+
+    part->losses[i] = log(whole.sum) + (whole.max - whole.target);
+    if (part->gradients) {
+        float factor = (float)(exp(own->max - whole.max) * seed / whole.sum);
+
+        for (size_t v = 0; v < vocab; v++) {
+            row[v] *= factor;
+        }
+        if (target < vocab) {
+            row[target] -= part->shape->loss_seed;
         }
     }
 }
 
-static bool any_target(const struct head_block *block)
+static void loss_part(void *context, int index, int parts)
 {
-    for (size_t i = 0; i < block->rows; i++) {
-        if (block->mask[i] != 0.0F) {
-            return true;
+    const struct head_part *part = context;
+    size_t begin;
+    size_t end;
+
+    stream_share(part->shape->rows, 1, index, parts, &begin, &end);
+    for (size_t i = begin; i < end; i++) {
+        if (part->mask[i] != 0.0F) {
+            row_loss(part, i);
+            continue;
+        }
+        part->losses[i] = 0.0;
+        if (part->gradients) {
+            memset(part->logits + i * part->stride, 0, part->shape->vocab * sizeof(float));
         }
     }
-    return false;
 }
 
-/* Logits, losses and, where asked for, dlogits of the rows of `block`; adds to *loss_sum. Not for
- * blocks without a target, which need none of it. */
-static enum status block_forward(struct head_block *block, const float *x, const float *wte,
-                                 size_t C, double *loss_sum, struct stream *stream)
+enum status KERNEL(head_logits)(float *logits, struct head_row *own, const float *x,
+                                const float *wte, const int32_t *targets, const float *mask,
+                                const struct head_shape *shape, struct stream *stream)
 {
-    struct gemm logits = {
+    struct head_part part = {
+        .shape = shape,
+        .logits = logits,
+        .stride = head_logits_stride(shape),
+        .own = own,
+        .targets = targets,
+        .mask = mask,
+    };
+    struct gemm product = {
         .op_a = GEMM_PLAIN,
         .op_b = GEMM_TRANSPOSED,
-        .M = block->rows,
-        .N = block->vocab,
-        .K = C,
+        .M = shape->rows,
+        .N = shape->vocab,
+        .K = shape->hidden,
         .alpha = 1.0F,
         .a = x,
         .b = wte,
-        .c = block->logits,
-        .lda = C,
-        .ldb = C,
-        .ldc = block->stride,
+        .c = logits,
+        .lda = shape->hidden,
+        .ldb = shape->hidden,
+        .ldc = part.stride,
     };
 
-    TRY(gemm_run(&logits, stream));
-    stream_run(stream, loss_part, block);
-    for (size_t i = 0; i < block->rows; i++) {
-        *loss_sum += block->losses[i];
-    }
+    TRY(gemm_run(&product, stream));
+    stream_run(stream, logits_part, &part);
     return STATUS_OK;
 }
 
-/* dwte += dlogitsᵀ · x, then x = dlogits · wte. */
-static enum status block_backward(const struct head_block *block, float *x, float *dwte,
-                                  const float *wte, size_t C, struct stream *stream)
+enum status KERNEL(head_loss)(float *logits, double *losses, const struct head_rows *all,
+                              const int32_t *targets, const float *mask,
+                              const struct head_shape *shape, bool gradients, struct stream *stream)
 {
+    struct head_part part = {
+        .shape = shape,
+        .logits = logits,
+        .stride = head_logits_stride(shape),
+        .all = all,
+        .losses = losses,
+        .targets = targets,
+        .mask = mask,
+        .gradients = gradients,
+    };
+
+    stream_run(stream, loss_part, &part);
+    return STATUS_OK;
+}
+
+enum status KERNEL(head_backward)(float *dx, float *dwte, const float *x, const float *dlogits,
+                                  const float *wte, const struct head_shape *shape,
+                                  struct stream *stream)
+{
+    size_t C = shape->hidden;
+    size_t stride = head_logits_stride(shape);
     struct gemm weight = {
         .op_a = GEMM_TRANSPOSED,
         .op_b = GEMM_PLAIN,
-        .M = block->vocab,
+        .M = shape->vocab,
         .N = C,
-        .K = block->rows,
+        .K = shape->rows,
         .alpha = 1.0F,
         .beta = 1.0F,
-        .a = block->logits,
+        .a = dlogits,
         .b = x,
         .c = dwte,
-        .lda = block->stride,
+        .lda = stride,
         .ldb = C,
         .ldc = C,
     };
     struct gemm input = {
         .op_a = GEMM_PLAIN,
         .op_b = GEMM_PLAIN,
-        .M = block->rows,
+        .M = shape->rows,
         .N = C,
-        .K = block->vocab,
+        .K = shape->vocab,
         .alpha = 1.0F,
-        .a = block->logits,
+        .a = dlogits,
         .b = wte,
-        .c = x,
-        .lda = block->stride,
+        .c = dx,
+        .lda = stride,
         .ldb = C,
         .ldc = C,
     };
 
     TRY(gemm_run(&weight, stream));
     return gemm_run(&input, stream);
-}
-
-static struct head_block block_at(const struct head_shape *shape, size_t first_row,
-                                  const int32_t *targets, const float *mask, float *workspace)
-{
-    size_t left = shape->rows - first_row;
-    struct head_block block = {
-        .logits = workspace,
-        .stride = head_logits_stride(shape),
-        .rows = left < HEAD_BLOCK_ROWS ? left : HEAD_BLOCK_ROWS,
-        .vocab = shape->vocab,
-        .targets = targets + first_row,
-        .mask = mask + first_row,
-        .loss_seed = shape->loss_seed,
-    };
-
-    return block;
-}
-
-static enum status block_train(struct head_block *block, float *x, float *dwte, const float *wte,
-                               size_t C, double *loss_sum, struct stream *stream)
-{
-    if (!any_target(block)) {
-        memset(x, 0, block->rows * C * sizeof(*x));
-        return STATUS_OK;
-    }
-    block->gradients = true;
-    TRY(block_forward(block, x, wte, C, loss_sum, stream));
-    return block_backward(block, x, dwte, wte, C, stream);
-}
-
-enum status KERNEL(head_train)(float *x, float *dwte, double *loss_sum_out, const float *wte,
-                               const int32_t *targets, const float *mask,
-                               const struct head_shape *shape, float *workspace,
-                               struct stream *stream)
-{
-    size_t C = shape->hidden;
-    double loss_sum = 0.0;
-
-    for (size_t row = 0; row < shape->rows; row += HEAD_BLOCK_ROWS) {
-        struct head_block block = block_at(shape, row, targets, mask, workspace);
-
-        TRY(block_train(&block, x + row * C, dwte, wte, C, &loss_sum, stream));
-    }
-    *loss_sum_out = loss_sum;
-    return STATUS_OK;
-}
-
-enum status KERNEL(head_evaluate)(const float *x, double *loss_sum_out, const float *wte,
-                                  const int32_t *targets, const float *mask,
-                                  const struct head_shape *shape, float *workspace,
-                                  struct stream *stream)
-{
-    size_t C = shape->hidden;
-    double loss_sum = 0.0;
-
-    for (size_t row = 0; row < shape->rows; row += HEAD_BLOCK_ROWS) {
-        struct head_block block = block_at(shape, row, targets, mask, workspace);
-
-        if (!any_target(&block)) {
-            continue;
-        }
-        TRY(block_forward(&block, x + row * C, wte, C, &loss_sum, stream));
-    }
-    *loss_sum_out = loss_sum;
-    return STATUS_OK;
 }

@@ -291,6 +291,66 @@ static void what_is_printed_is_written_whole_or_not_at_all(void **state)
     free(text);
 }
 
+static void several_fill_a_file_and_its_name_comes_last(void **state)
+{
+    static const char whole[] = "hello world";
+    struct file_shared left;
+    struct file_shared right;
+    char *bytes = NULL;
+    size_t count = 0;
+    char found[6] = "";
+
+    (void)state;
+    assert_int_equal(file_shared_create(path_of("shared"), 11), STATUS_OK);
+    assert_int_equal(file_shared_open(path_of("shared"), 11, &left), STATUS_OK);
+    assert_int_equal(file_shared_open(path_of("shared"), 11, &right), STATUS_OK);
+    assert_int_equal(file_shared_put(&right, 5, " world", 6), STATUS_OK);
+    assert_int_equal(file_shared_put(&left, 0, "hello", 5), STATUS_OK);
+    assert_int_equal(file_shared_get(&left, 6, found, 5), STATUS_OK);
+    assert_string_equal(found, "world");
+    assert_int_equal(file_shared_close(&right), STATUS_OK);
+    assert_int_equal(file_shared_close(&left), STATUS_OK);
+    assert_int_equal(file_shared_close(&left), STATUS_OK);
+    assert_int_not_equal(access(path_of("shared"), F_OK), 0);
+    assert_int_equal(file_shared_publish(path_of("shared")), STATUS_OK);
+    assert_int_equal(file_read(path_of("shared"), 100, &bytes, &count), STATUS_OK);
+    assert_int_equal(count, 11);
+    assert_string_equal(bytes, whole);
+    assert_int_equal(entries_in_directory(), 1);
+    free(bytes);
+}
+
+static void a_shared_file_of_another_size_or_none_is_refused(void **state)
+{
+    struct file_shared file;
+    char byte = 0;
+
+    (void)state;
+    assert_int_equal(file_shared_open(path_of("shared"), 8, &file), STATUS_ERR_REFUSED);
+    assert_int_equal(file_shared_publish(path_of("shared")), STATUS_ERR_REFUSED);
+    assert_int_equal(file_shared_create(path_of("shared"), 8), STATUS_OK);
+    assert_int_equal(file_shared_open(path_of("shared"), 9, &file), STATUS_ERR_IO);
+    assert_non_null(strstr(status_last()->message, "9 bytes"));
+    assert_false(file.open);
+    assert_int_equal(file_shared_open(path_of("shared"), 8, &file), STATUS_OK);
+    assert_int_equal(file_shared_get(&file, 8, &byte, 1), STATUS_ERR_IO);
+    assert_int_equal(file_shared_close(&file), STATUS_OK);
+    file_shared_remove(path_of("shared"));
+    file_shared_remove(path_of("shared"));
+    assert_int_equal(entries_in_directory(), 0);
+}
+
+/* A directory in the place of the name: what was written goes with the attempt. */
+static void a_shared_file_that_cannot_be_published_leaves_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(path_of("taken"), 0777), 0);
+    assert_int_equal(file_shared_create(path_of("taken"), 1), STATUS_OK);
+    assert_true(file_shared_publish(path_of("taken")) < 0);
+    assert_int_equal(entries_in_directory(), 1);
+    assert_int_equal(rmdir(path_of("taken")), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +364,9 @@ int main(void)
         cmocka_unit_test_setup(a_discarded_writer_leaves_the_old_file_alone, clean),
         cmocka_unit_test_setup(a_commit_that_fails_leaves_nothing, clean),
         cmocka_unit_test_setup(what_is_printed_is_written_whole_or_not_at_all, clean),
+        cmocka_unit_test_setup(several_fill_a_file_and_its_name_comes_last, clean),
+        cmocka_unit_test_setup(a_shared_file_of_another_size_or_none_is_refused, clean),
+        cmocka_unit_test_setup(a_shared_file_that_cannot_be_published_leaves_nothing, clean),
         cmocka_unit_test_setup(writing_into_a_missing_directory_names_it, clean),
         cmocka_unit_test_setup(directories_are_made_with_their_parents_once, clean),
         cmocka_unit_test_setup(a_file_in_the_way_of_a_directory_is_refused, clean),

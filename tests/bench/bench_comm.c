@@ -1,10 +1,14 @@
 /*
- * bench_comm -- what a message costs on the data plane of one host.
+ * bench_comm -- what messages and collectives cost on the data plane of one host.
  *
  * Prints `name shape value unit`, tab separated: the one-way latency of 64 bytes between two
  * processes, their bandwidth at 3 and 16 MiB beside one memcpy of the same size in the same run
  * (copies and messages take turns, the median counts), and the time a hop of 4 KiB takes in rings
- * of 2, 4 and 8 processes.
+ * of 2, 4 and 8 processes; then all_reduce of 1 and 16 MiB with 2, 4 and 8 processes, its size over
+ * its time, beside one memcpy of the same size.
+ *
+ * `bench_comm all_reduce RANKS MIB CALLS` measures one all_reduce alone and prints its median, so
+ * that a script can let it take turns with others.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -22,6 +26,7 @@
 #define ROUNDS        15
 #define WARM_MESSAGES 200
 #define DEADLINE_S    60.0
+#define CROWDED_FROM  3 /* ranks: the machines that this is run on have two cores at least */
 
 /* A ring of processes: each receives from the rank before and sends to the next. */
 struct ring {
@@ -35,8 +40,10 @@ struct ring {
     struct comm *comm;
     struct lane *in;
     struct lane *out;
-    uint64_t sent;     /* messages on `out` so far, the tags */
-    uint64_t received; /* messages on `in` so far */
+    struct group *group; /* of all ranks; NULL where none is wanted */
+    bool combines;       /* wants the group, and no lanes */
+    uint64_t sent;       /* messages on `out` so far, the tags */
+    uint64_t received;   /* messages on `in` so far */
     unsigned char *data;
     unsigned char *copies[LANDINGS]; /* rank 0: where memcpy goes, as many as landing buffers */
     double message_ns[ROUNDS];       /* rank 0: filled by the work, the median counts */
@@ -129,21 +136,69 @@ static enum status run_bandwidth(struct ring *ring)
     return STATUS_OK;
 }
 
+static enum status all_reduce_many(struct ring *ring)
+{
+    for (uint32_t k = 0; k < ring->messages; k++) {
+        TRY(comm_all_reduce(ring->group, comm_shared(ring->comm), ring->bytes / sizeof(float),
+                            COMM_SUM, NULL, ring->deadline_ns));
+    }
+    return STATUS_OK;
+}
+
+static enum status run_all_reduce(struct ring *ring)
+{
+    for (int round = -1; round < ROUNDS; round++) { /* the first warms up */
+        int at = round < 0 ? 0 : round;
+        int64_t begin_ns;
+
+        /* The others are there, so that the first call waits for nobody. */
+        TRY(comm_all_reduce(ring->group, comm_shared(ring->comm), 1, COMM_SUM, NULL,
+                            ring->deadline_ns));
+        begin_ns = clock_now_ns();
+        TRY(all_reduce_many(ring));
+        ring->message_ns[at] = (double)(clock_now_ns() - begin_ns) / (double)ring->messages;
+        if (ring->rank == 0) {
+            begin_ns = clock_now_ns();
+            copy_many(ring);
+            ring->copy_ns[at] = (double)(clock_now_ns() - begin_ns) / (double)ring->messages;
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status open_group(struct ring *ring)
+{
+    int32_t ranks[RANKS_MOST];
+    const struct group_config config = {.ranks = ranks, .count = ring->world};
+
+    for (int32_t rank = 0; rank < ring->world; rank++) {
+        ranks[rank] = rank;
+    }
+    TRY(comm_share(ring->comm, ring->bytes));
+    return comm_group_open(ring->comm, &config, &ring->group);
+}
+
+static enum status open_lanes(struct ring *ring)
+{
+    struct lane_config lane = {.landings = LANDINGS, .landing_bytes = ring->bytes};
+
+    lane.sends = true;
+    lane.peer = (ring->rank + 1) % ring->world;
+    TRY(comm_lane_open(ring->comm, &lane, &ring->out));
+    lane.sends = false;
+    lane.peer = (ring->rank + ring->world - 1) % ring->world;
+    return comm_lane_open(ring->comm, &lane, &ring->in);
+}
+
 static enum status connect_ring(struct ring *ring)
 {
     const struct comm_config config = {.job_directory = ring->directory,
                                        .rank = ring->rank,
                                        .world = ring->world,
                                        .crowded = ring->crowded};
-    struct lane_config lane = {.landings = LANDINGS, .landing_bytes = ring->bytes};
 
     TRY(comm_shm_open(&config, &ring->comm));
-    lane.sends = true;
-    lane.peer = (ring->rank + 1) % ring->world;
-    TRY(comm_lane_open(ring->comm, &lane, &ring->out));
-    lane.sends = false;
-    lane.peer = (ring->rank + ring->world - 1) % ring->world;
-    TRY(comm_lane_open(ring->comm, &lane, &ring->in));
+    TRY(ring->combines ? open_group(ring) : open_lanes(ring));
     return comm_connect(ring->comm, NULL, ring->deadline_ns);
 }
 
@@ -246,15 +301,64 @@ static bool bench_bandwidth(size_t mib, uint32_t messages)
     return true;
 }
 
-int main(void)
+static bool bench_all_reduce(int32_t world, size_t mib, uint32_t calls)
+{
+    struct ring ring = {.world = world,
+                        .crowded = world >= CROWDED_FROM,
+                        .bytes = mib << 20,
+                        .messages = calls,
+                        .combines = true};
+    double call_ns;
+    double copy_ns;
+
+    if (!run_ring(&ring, run_all_reduce)) {
+        return false;
+    }
+    call_ns = median(ring.message_ns);
+    copy_ns = median(ring.copy_ns);
+    printf("all_reduce\t%d ranks, %zu MiB\t%.2f\tGB/s\n", world, mib, (double)ring.bytes / call_ns);
+    printf("all_reduce_of_memcpy\t%d ranks, %zu MiB\t%.2f\tratio\n", world, mib, copy_ns / call_ns);
+    return true;
+}
+
+static bool bench_all_reduces(void)
+{
+    bool good = true;
+
+    for (int32_t world = 2; world <= RANKS_MOST && good; world *= 2) {
+        good = bench_all_reduce(world, 1, 100) && bench_all_reduce(world, 16, 8);
+    }
+    return good;
+}
+
+/* The one that the arguments name. */
+static int bench_one(int count, char *const arguments[])
+{
+    long ranks = count == 4 ? strtol(arguments[1], NULL, 10) : 0;
+    long mib = count == 4 ? strtol(arguments[2], NULL, 10) : 0;
+    long calls = count == 4 ? strtol(arguments[3], NULL, 10) : 0;
+
+    if (strcmp(arguments[0], "all_reduce") != 0 || ranks < 2 || ranks > RANKS_MOST || mib < 1 ||
+        mib > 1024 || calls < 1 || calls > 1000000) {
+        (void)fprintf(stderr, "usage: bench_comm [all_reduce RANKS(2-%d) MIB(1-1024) CALLS]\n",
+                      RANKS_MOST);
+        return 1;
+    }
+    return bench_all_reduce((int32_t)ranks, (size_t)mib, (uint32_t)calls) ? 0 : 1;
+}
+
+int main(int count, char *arguments[])
 {
     bool good;
 
     (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a fork must not copy lines that are not out yet */
+    if (count > 1) {
+        return bench_one(count - 1, arguments + 1);
+    }
     good = bench_token("latency", 2, 64, false, 5000) &&
            bench_token("latency", 2, 64, true, 1000) && bench_bandwidth(3, 100) &&
            bench_bandwidth(16, 20) && bench_token("ring_hop", 2, 4096, false, 1000) &&
            bench_token("ring_hop", 4, 4096, true, 300) &&
-           bench_token("ring_hop", 8, 4096, true, 150);
+           bench_token("ring_hop", 8, 4096, true, 150) && bench_all_reduces();
     return good ? 0 : 1;
 }

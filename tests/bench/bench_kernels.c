@@ -134,39 +134,57 @@ static void bench_attention(const struct bench *bench, size_t B, size_t T)
 
 struct head_work {
     const struct bench *bench;
-    struct head_shape shape;
+    size_t rows;
+    struct head_shape block;
     float *x;
     float *wte;
     float *dwte;
     float *mask;
     int32_t *targets;
-    float *workspace;
+    float *logits;
 };
+
+/* All blocks of a micro-batch, by one shard. */
+static enum status head_run(const struct head_work *work, bool gradients)
+{
+    const struct kernel_ops *ops = work->bench->ops;
+    struct stream *stream = work->bench->stream;
+    struct head_row rows[HEAD_BLOCK_ROWS];
+    double losses[HEAD_BLOCK_ROWS];
+    struct head_rows all = {rows, HEAD_BLOCK_ROWS, 1, 0};
+
+    for (size_t row = 0; row < work->rows; row += work->block.rows) {
+        float *x = work->x + row * work->block.hidden;
+
+        TRY(ops->head_logits(work->logits, rows, x, work->wte, work->targets + row,
+                             work->mask + row, &work->block, stream));
+        TRY(ops->head_loss(work->logits, losses, &all, work->targets + row, work->mask + row,
+                           &work->block, gradients, stream));
+        if (!gradients) {
+            continue;
+        }
+        TRY(ops->head_backward(x, work->dwte, x, work->logits, work->wte, &work->block, stream));
+    }
+    return STATUS_OK;
+}
 
 static enum status head_train(const void *context)
 {
-    const struct head_work *work = context;
-    double loss = 0.0;
-
-    return work->bench->ops->head_train(work->x, work->dwte, &loss, work->wte, work->targets,
-                                        work->mask, &work->shape, work->workspace,
-                                        work->bench->stream);
+    return head_run(context, true);
 }
 
 static enum status head_evaluate(const void *context)
 {
-    const struct head_work *work = context;
-    double loss = 0.0;
-
-    return work->bench->ops->head_evaluate(work->x, &loss, work->wte, work->targets, work->mask,
-                                           &work->shape, work->workspace, work->bench->stream);
+    return head_run(context, false);
 }
 
+/* `rows`: a multiple of a block. */
 static void bench_head(const struct bench *bench, size_t rows, size_t C, size_t V)
 {
     struct head_work work = {
         .bench = bench,
-        .shape = {rows, C, V, 1.0F / (float)rows},
+        .rows = rows,
+        .block = {HEAD_BLOCK_ROWS, C, V, 0, 1.0F / (float)rows},
         .x = numbers(rows * C),
         .wte = numbers(V * C),
         .dwte = numbers(V * C),
@@ -175,7 +193,7 @@ static void bench_head(const struct bench *bench, size_t rows, size_t C, size_t 
     };
     const double product = 2.0 * (double)rows * (double)C * (double)V;
 
-    work.workspace = numbers(head_workspace_floats(&work.shape, bench->threads));
+    work.logits = numbers(HEAD_BLOCK_ROWS * head_logits_stride(&work.block));
     for (size_t i = 0; i < rows; i++) {
         work.mask[i] = 1.0F;
     }
@@ -188,7 +206,7 @@ static void bench_head(const struct bench *bench, size_t rows, size_t C, size_t 
     free(work.dwte);
     free(work.mask);
     free(work.targets);
-    free(work.workspace);
+    free(work.logits);
 }
 
 struct gelu_work {

@@ -1,16 +1,17 @@
 /*
  * bench_plan -- how long it takes to make, lower, prove and simulate a plan.
  *
- *   bench_plan [pp num_microbatches]
+ *   bench_plan [pp num_microbatches [virtual_stages]]
  *
- * Prints name, shape, value and unit, tab separated; 1,024 ranks and 4,096 micro-batches unless
- * told otherwise.
+ * Prints name, shape, value and unit, tab separated; 1F1B of 1,024 ranks and 4,096 micro-batches
+ * unless told otherwise, interleaved where there are several chunks a rank.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "scheduler/depth.h"
 #include "scheduler/generate.h"
 #include "scheduler/lower.h"
 #include "scheduler/simulate.h"
@@ -20,8 +21,8 @@ static int64_t report(const char *name, const struct plan_shape *shape, int64_t 
 {
     int64_t now_ns = clock_now_ns();
 
-    (void)printf("%s\tpp=%d m=%d\t%.3f\ts\n", name, shape->ranks, shape->microbatches,
-                 (double)(now_ns - since_ns) / (double)CLOCK_SECOND);
+    (void)printf("%s\tpp=%d m=%d v=%d\t%.3f\ts\n", name, shape->ranks, shape->microbatches,
+                 shape->virtual_stages, (double)(now_ns - since_ns) / (double)CLOCK_SECOND);
     return clock_now_ns();
 }
 
@@ -39,13 +40,14 @@ static enum status measure(const struct plan_shape *shape, struct plan **compute
     TRY(plan_generate(shape, compute));
     since_ns = report("plan_generate", shape, since_ns);
     TRY(plan_lower(*compute, lowered));
+    plan_destroy(compute); /* as plan_prove() does */
     since_ns = report("plan_lower", shape, since_ns);
     TRY(plan_validate(*lowered));
     (void)report("plan_validate", shape, since_ns);
     (void)report("plan_all", shape, first_ns);
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
-        (void)printf("plan_memory\tpp=%d m=%d\t%.3f\tGiB\n", shape->ranks, shape->microbatches,
-                     (double)usage.ru_maxrss / 1048576.0);
+        (void)printf("plan_memory\tpp=%d m=%d v=%d\t%.3f\tGiB\n", shape->ranks, shape->microbatches,
+                     shape->virtual_stages, (double)usage.ru_maxrss / 1048576.0);
     }
     since_ns = clock_now_ns();
     TRY(plan_min_depth(*lowered, &depth));
@@ -74,9 +76,13 @@ int main(int argc, char **argv)
     struct plan *lowered = NULL;
     enum status status;
 
-    if (argc == 3) {
+    if (argc >= 3) {
         shape.ranks = (int32_t)strtol(argv[1], NULL, 10);
         shape.microbatches = (int32_t)strtol(argv[2], NULL, 10);
+    }
+    if (argc == 4) {
+        shape.virtual_stages = (int32_t)strtol(argv[3], NULL, 10);
+        shape.schedule = shape.virtual_stages > 1 ? SCHEDULE_INTERLEAVED_1F1B : shape.schedule;
     }
     status = measure(&shape, &compute, &lowered);
     plan_destroy(&lowered);

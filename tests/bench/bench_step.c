@@ -6,53 +6,29 @@
  *                                         and 2 stage processes × 1 thread with m = 8
  *     bench_step --crowded                pp 8 against pp 2, one thread each, a smaller model
  *     bench_step --overhead               time an action costs beside its compute, tiny model
- *     bench_step --pp 2 --threads 1 --num-microbatches 8 --micro-batch-size 4 --seq-len 256
- *                --num-layers 12 --hidden 768 --heads 12 --vocab 50257 --steps 5
+ *     bench_step --layouts                one process × 1 thread beside tp 2, dp 2, pp 2, and pp 2
+ *                                         interleaved, one thread a rank
+ *     bench_step --embedding              what the embedding sync takes, and what is exposed of it:
+ *                                         pp 4, m 8, 150 MB, over ZeroMQ and over the data plane
+ *     bench_step --pp 2 --tp 1 --dp 1 --virtual-stages 1 --threads 1 --num-microbatches 8
+ *                --micro-batch-size 4 --seq-len 256 --num-layers 12 --hidden 768 --heads 12
+ *                --vocab 50257 --steps 5
  *
  * Prints `name shape value unit`, tab separated; medians over the steps after the first.
  */
 #include <getopt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "scheduler/simulate.h"
-#include "stages/engine.h"
 #include "tests/bench/peak.h"
+#include "tests/bench/step_rig.h"
 
-#define STEPS_MOST 64
-#define TEXT_BYTES (1 << 20)
-
-struct shape {
-    long pp;
-    long threads;
-    long microbatches;
-    long micro_batch_size;
-    long seq_len;
-    long layers;
-    long hidden;
-    long heads;
-    long vocab;
-    long steps;
-    const char *split; /* layers_per_stage */
-};
-
-/* What the processes of one measurement share. */
-struct result {
-    double seconds[STEPS_MOST];
-    double bubble[STEPS_MOST];
-    double ideal[STEPS_MOST];
-    double flops_per_token;
-    int failed;
-};
-
-static const struct shape gpt2_124m = {
+static const struct step_shape gpt2_124m = {
     .pp = 1,
+    .tp = 1,
+    .dp = 1,
+    .virtual_stages = 1,
     .threads = 1,
     .microbatches = 1,
     .micro_batch_size = 4,
@@ -63,183 +39,27 @@ static const struct shape gpt2_124m = {
     .vocab = 50257,
     .steps = 4,
     .split = "auto",
+    .sync = "auto",
 };
 
-static int compare(const void *a, const void *b)
+static double tokens_per_second(const struct step_shape *shape, const struct step_result *result)
 {
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
-
-/* Of the steps after the first, which warms up caches and touches the moments. */
-static double median(const double *values, long count)
-{
-    double sorted[STEPS_MOST];
-    long n = count > 1 ? count - 1 : count;
-
-    memcpy(sorted, values + (count > 1 ? 1 : 0), (size_t)n * sizeof(double));
-    qsort(sorted, (size_t)n, sizeof(double), compare);
-    return n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0;
-}
-
-static enum status write_text(const char *path)
-{
-    FILE *file = fopen(path, "w");
-    uint32_t word = 1;
-
-    if (file == NULL) {
-        return status_fail(STATUS_ERR_IO, "cannot write %s", path);
-    }
-    for (int i = 0; i < TEXT_BYTES; i++) {
-        word = word * 1664525U + 1013904223U;
-        (void)fputc((int)(word >> 25), file);
-    }
-    return fclose(file) == 0 ? STATUS_OK : status_fail(STATUS_ERR_IO, "cannot write %s", path);
-}
-
-static enum status write_config(const char *path, const char *text, const struct shape *shape)
-{
-    FILE *file = fopen(path, "w");
-
-    if (file == NULL) {
-        return status_fail(STATUS_ERR_IO, "cannot write %s", path);
-    }
-    (void)fprintf(file,
-                  "model: {num_layers: %ld, hidden_size: %ld, num_heads: %ld, seq_len: %ld, "
-                  "vocab_size: %ld}\n"
-                  "parallel: {pp: %ld, layers_per_stage: %s}\n"
-                  "train: {steps: %ld, micro_batch_size: %ld, num_microbatches: %ld, threads: %ld, "
-                  "run_dir: unused}\n"
-                  "optimizer: {lr: 1.0e-4, warmup_steps: 1, decay_steps: 1000}\n"
-                  "data: {train: %s, format: text}\n",
-                  shape->layers, shape->hidden, shape->heads, shape->seq_len, shape->vocab,
-                  shape->pp, shape->split, shape->steps, shape->micro_batch_size,
-                  shape->microbatches, shape->threads, text);
-    return fclose(file) == 0 ? STATUS_OK : status_fail(STATUS_ERR_IO, "cannot write %s", path);
-}
-
-/* What the plan itself leaves idle at this step's mean costs. */
-static double ideal_bubble(const struct engine *engine)
-{
-    const struct update_outcome *outcome = &engine->update.outcome;
-    struct plan_costs costs = {.F = outcome->F, .I = outcome->I, .W = outcome->W};
-    double bubble = NAN;
-
-    return plan_idle_share(engine->plan, &costs, &bubble) < 0 ? NAN : bubble;
-}
-
-static enum status run_steps(struct engine *engine, struct result *result)
-{
-    for (int64_t step = 0; step < engine->config->train.steps; step++) {
-        int64_t begin_ns = clock_now_ns();
-
-        TRY(engine_step(engine));
-        if (engine->grid.rank == 0) {
-            result->seconds[step] = (double)(clock_now_ns() - begin_ns) * 1e-9;
-            result->bubble[step] = engine->update.outcome.bubble;
-            result->ideal[step] = ideal_bubble(engine);
-            result->flops_per_token = model_flops_per_token(&engine->shape);
-        }
-        span_ring_discard(&engine->spans);
-    }
-    return STATUS_OK;
-}
-
-static int run_rank(const struct shape *shape, const char *directory, int32_t rank,
-                    struct result *result)
-{
-    char path[256];
-    struct config *config = NULL;
-    struct engine *engine = NULL;
-    struct cancel cancel = {0};
-    struct engine_options options = {
-        .rank = rank,
-        .world = (int32_t)shape->pp,
-        .local_ranks = (int32_t)shape->pp,
-        .job_directory = directory,
-        .cancel = &cancel,
-    };
-    enum status status = STATUS_OK;
-
-    (void)snprintf(path, sizeof(path), "%s/bench.yaml", directory);
-    status = config_load(path, NULL, 0, &config);
-    if (status >= 0) {
-        options.config = config;
-        status = engine_open(&options, &engine);
-    }
-    if (status >= 0) {
-        status = run_steps(engine, result);
-    }
-    status = engine_close(&engine, status);
-    config_destroy(&config);
-    return status < 0 ? 1 : 0;
-}
-
-static int run_processes(const struct shape *shape, const char *directory, struct result *result)
-{
-    int failed = 0;
-
-    for (long rank = 0; rank < shape->pp; rank++) {
-        pid_t child = fork();
-
-        if (child == 0) {
-            _exit(run_rank(shape, directory, (int32_t)rank, result));
-        }
-        failed += child < 0;
-    }
-    for (long rank = 0; rank < shape->pp; rank++) {
-        int status = 0;
-
-        failed += wait(&status) < 0 || status != 0;
-    }
-    return failed;
-}
-
-/* Runs the shape in processes of its own and fills *result; 0 on success. */
-static int measure(const struct shape *shape, struct result *result)
-{
-    char directory[] = "/tmp/weir-bench-XXXXXX";
-    char text[64];
-    char yaml[64];
-    struct result *shared =
-        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int failed = 1;
-
-    if (shared == MAP_FAILED || mkdtemp(directory) == NULL) {
-        return 1;
-    }
-    (void)snprintf(text, sizeof(text), "%s/bench.txt", directory);
-    (void)snprintf(yaml, sizeof(yaml), "%s/bench.yaml", directory);
-    if (write_text(text) >= 0 && write_config(yaml, text, shape) >= 0) {
-        failed = run_processes(shape, directory, shared);
-    }
-    *result = *shared;
-    (void)unlink(text);
-    (void)unlink(yaml);
-    (void)rmdir(directory);
-    (void)munmap(shared, sizeof(*shared));
-    return failed;
-}
-
-static double tokens_per_second(const struct shape *shape, const struct result *result)
-{
-    return (double)(shape->microbatches * shape->micro_batch_size * shape->seq_len) /
-           median(result->seconds, shape->steps);
+    return (double)(shape->dp * shape->microbatches * shape->micro_batch_size * shape->seq_len) /
+           step_median(result->seconds, shape->steps);
 }
 
 /* Measures and prints one shape; tokens/s, or 0 where it failed. `peak` is of all its threads. */
-static double report(const struct shape *shape, double peak)
+static double report(const struct step_shape *shape, double peak)
 {
     char name[128];
-    struct result result;
+    struct step_result result;
     double rate = 0.0;
 
-    (void)snprintf(name, sizeof(name), "pp%ld-t%ld-m%ld-%ldx%ld-L%ld-C%ld-V%ld", shape->pp,
-                   shape->threads, shape->microbatches, shape->micro_batch_size, shape->seq_len,
-                   shape->layers, shape->hidden, shape->vocab);
-    if (measure(shape, &result) != 0) {
+    (void)snprintf(name, sizeof(name), "pp%ld-tp%ld-dp%ld-v%ld-t%ld-m%ld-%ldx%ld-L%ld-C%ld-V%ld",
+                   shape->pp, shape->tp, shape->dp, shape->virtual_stages, shape->threads,
+                   shape->microbatches, shape->micro_batch_size, shape->seq_len, shape->layers,
+                   shape->hidden, shape->vocab);
+    if (step_measure(shape, &result) != 0) {
         (void)printf("step\t%s\tnan\ttokens/s\n", name);
         return 0.0;
     }
@@ -247,19 +67,20 @@ static double report(const struct shape *shape, double peak)
     (void)printf("step\t%s\t%.1f\ttokens/s\n", name, rate);
     (void)printf("step\t%s\t%.1f\t%% of FMA peak\n", name,
                  100.0 * rate * result.flops_per_token / peak);
-    (void)printf("step\t%s\t%.2f\t%% bubble\n", name, 100.0 * median(result.bubble, shape->steps));
+    (void)printf("step\t%s\t%.2f\t%% bubble\n", name,
+                 100.0 * step_median(result.bubble, shape->steps));
     (void)printf("step\t%s\t%.2f\t%% bubble, ideal\n", name,
-                 100.0 * median(result.ideal, shape->steps));
+                 100.0 * step_median(result.ideal, shape->steps));
     (void)fflush(stdout);
     return rate;
 }
 
 static void run_usual(void)
 {
-    struct shape one = gpt2_124m;
-    struct shape two = gpt2_124m;
-    struct shape pipeline = gpt2_124m;
-    struct shape alone = gpt2_124m;
+    struct step_shape one = gpt2_124m;
+    struct step_shape two = gpt2_124m;
+    struct step_shape pipeline = gpt2_124m;
+    struct step_shape alone = gpt2_124m;
     double peak1 = peak_measure_flops(1);
     double peak2 = peak_measure_flops(2);
     double piped = 0.0;
@@ -283,10 +104,76 @@ static void run_usual(void)
     }
 }
 
+/* The same global batch in each: four micro-batches of one pipeline, two of each of two. */
+static void run_layouts(void)
+{
+    struct step_shape shapes[5] = {gpt2_124m, gpt2_124m, gpt2_124m, gpt2_124m, gpt2_124m};
+    static const char *const names[] = {"", "tp 2", "dp 2", "pp 2", "pp 2, 2 virtual stages"};
+    double peak1 = peak_measure_flops(1);
+    double peak2 = peak_measure_flops(2);
+    double single = 0.0;
+
+    for (int i = 0; i < 5; i++) {
+        shapes[i].microbatches = 4;
+        shapes[i].steps = 3;
+    }
+    shapes[1].tp = 2;
+    shapes[2].dp = 2;
+    shapes[2].microbatches = 2;
+    shapes[3].pp = 2;
+    shapes[3].split = "[9, 3]"; /* the head costs as much as 5.5 layers */
+    shapes[4].pp = 2;
+    shapes[4].virtual_stages = 2;
+    shapes[4].split = "[5, 4, 3, 0]";
+    for (int i = 0; i < 5; i++) {
+        double rate = report(&shapes[i], i == 0 ? peak1 : peak2);
+
+        if (i == 0) {
+            single = rate;
+        } else if (single > 0.0) {
+            (void)printf("ratio\t%s / one process, 1 thread a rank\t%.3f\t\n", names[i],
+                         rate / single);
+        }
+        (void)fflush(stdout);
+    }
+}
+
+/* A vocabulary of 150 MB at a hidden size that leaves the rest of the model small. */
+static void run_embedding(void)
+{
+    static const char *const ways[] = {"zmq", "data_plane"};
+    struct step_shape shape = gpt2_124m;
+
+    shape.pp = 4;
+    shape.microbatches = 8;
+    shape.layers = 8;
+    shape.split = "[3, 3, 2, 0]";
+    shape.steps = 4;
+    for (int i = 0; i < 2; i++) {
+        struct step_result result;
+
+        shape.sync = ways[i];
+        if (step_measure(&shape, &result) != 0) {
+            (void)printf("embedding\t%s\tnan\tms\n", ways[i]);
+            continue;
+        }
+        double took = step_median(result.sync_transfer, shape.steps);
+        double exposed = step_median(result.sync_exposed, shape.steps);
+
+        (void)printf("embedding\t%s, both ways, a step\t%.1f\tms\n", ways[i], 1e3 * took);
+        (void)printf("embedding\t%s, exposed\t%.2f\tms\n", ways[i], 1e3 * exposed);
+        (void)printf("embedding\t%s, exposed\t%.2f\t%%\n", ways[i], 100.0 * exposed / took);
+        (void)fflush(stdout);
+    }
+}
+
 static void run_crowded(void)
 {
-    struct shape two = {
+    struct step_shape two = {
         .pp = 2,
+        .tp = 1,
+        .dp = 1,
+        .virtual_stages = 1,
         .threads = 1,
         .microbatches = 16,
         .micro_batch_size = 4,
@@ -297,8 +184,9 @@ static void run_crowded(void)
         .vocab = 256,
         .steps = 8,
         .split = "auto",
+        .sync = "auto",
     };
-    struct shape eight = two;
+    struct step_shape eight = two;
     double peak = peak_measure_flops(2);
     double rate2 = 0.0;
     double rate8 = 0.0;
@@ -313,8 +201,11 @@ static void run_crowded(void)
  * executor and spans alone, and two stages add lanes, latency and the pipeline's own bubble. */
 static void run_overhead(void)
 {
-    struct shape shape = {
+    struct step_shape shape = {
         .pp = 1,
+        .tp = 1,
+        .dp = 1,
+        .virtual_stages = 1,
         .threads = 1,
         .microbatches = 512,
         .micro_batch_size = 1,
@@ -325,72 +216,101 @@ static void run_overhead(void)
         .vocab = 256,
         .steps = 16,
         .split = "auto",
+        .sync = "auto",
     };
 
     for (shape.pp = 1; shape.pp <= 2; shape.pp++) {
         /* F, then B on one stage; F, RECV, SEND, I, W with messages each way on two. */
         double actions = (double)shape.microbatches * (shape.pp == 1 ? 2.0 : 5.0);
-        struct result result;
+        struct step_result result;
 
-        if (measure(&shape, &result) != 0) {
+        if (step_measure(&shape, &result) != 0) {
             (void)printf("overhead\tpp%ld\tnan\tus/action\n", shape.pp);
             continue;
         }
         (void)printf("overhead\tpp%ld, %ld micro-batches\t%.2f\tus/action\n", shape.pp,
                      shape.microbatches,
-                     1e6 * median(result.bubble, shape.steps) *
-                         median(result.seconds, shape.steps) / actions);
+                     1e6 * step_median(result.bubble, shape.steps) *
+                         step_median(result.seconds, shape.steps) / actions);
     }
 }
 
+static const struct option options[] = {
+    {"pp", required_argument, NULL, 0},
+    {"threads", required_argument, NULL, 1},
+    {"num-microbatches", required_argument, NULL, 2},
+    {"micro-batch-size", required_argument, NULL, 3},
+    {"seq-len", required_argument, NULL, 4},
+    {"num-layers", required_argument, NULL, 5},
+    {"hidden", required_argument, NULL, 6},
+    {"heads", required_argument, NULL, 7},
+    {"vocab", required_argument, NULL, 8},
+    {"steps", required_argument, NULL, 9},
+    {"tp", required_argument, NULL, 10},
+    {"dp", required_argument, NULL, 11},
+    {"virtual-stages", required_argument, NULL, 12},
+    {NULL, 0, NULL, 0},
+};
+
 static int run_given(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"pp", required_argument, NULL, 0},
-        {"threads", required_argument, NULL, 1},
-        {"num-microbatches", required_argument, NULL, 2},
-        {"micro-batch-size", required_argument, NULL, 3},
-        {"seq-len", required_argument, NULL, 4},
-        {"num-layers", required_argument, NULL, 5},
-        {"hidden", required_argument, NULL, 6},
-        {"heads", required_argument, NULL, 7},
-        {"vocab", required_argument, NULL, 8},
-        {"steps", required_argument, NULL, 9},
-        {"crowded", no_argument, NULL, 10},
-        {"overhead", no_argument, NULL, 11},
-        {NULL, 0, NULL, 0},
-    };
-    struct shape shape = gpt2_124m;
-    long *fields[] = {&shape.pp,      &shape.threads, &shape.microbatches, &shape.micro_batch_size,
-                      &shape.seq_len, &shape.layers,  &shape.hidden,       &shape.heads,
-                      &shape.vocab,   &shape.steps};
+    struct step_shape shape = gpt2_124m;
+    long *fields[] = {&shape.pp,
+                      &shape.threads,
+                      &shape.microbatches,
+                      &shape.micro_batch_size,
+                      &shape.seq_len,
+                      &shape.layers,
+                      &shape.hidden,
+                      &shape.heads,
+                      &shape.vocab,
+                      &shape.steps,
+                      &shape.tp,
+                      &shape.dp,
+                      &shape.virtual_stages};
     int option = 0;
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (option == 10) {
-            run_crowded();
-            return 0;
-        }
-        if (option == 11) {
-            run_overhead();
-            return 0;
-        }
-        if (option < 0 || option > 9) {
+        if (option < 0 || option > 12) {
             return 1;
         }
         *fields[option] = strtol(optarg, NULL, 10);
     }
-    if (shape.steps < 1 || shape.steps > STEPS_MOST || shape.pp < 1) {
+    if (shape.steps < 1 || shape.steps > STEPS_MOST || step_world(&shape) < 1) {
         return 1;
     }
-    return report(&shape, peak_measure_flops((int)(shape.pp * shape.threads))) > 0.0 ? 0 : 1;
+    return report(&shape, peak_measure_flops((int)(step_world(&shape) * shape.threads))) > 0.0 ? 0
+                                                                                               : 1;
+}
+
+/* A run with a name; NULL where the argument is not one. */
+static void (*find_run(const char *name))(void)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } runs[] = {
+        {"--crowded", run_crowded},
+        {"--overhead", run_overhead},
+        {"--layouts", run_layouts},
+        {"--embedding", run_embedding},
+    };
+
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        if (strcmp(name, runs[i].name) == 0) {
+            return runs[i].run;
+        }
+    }
+    return NULL;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc > 1) {
+    void (*run)(void) = argc > 1 ? find_run(argv[1]) : run_usual;
+
+    if (run == NULL) {
         return run_given(argc, argv);
     }
-    run_usual();
+    run();
     return 0;
 }

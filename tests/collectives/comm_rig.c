@@ -76,6 +76,17 @@ enum status rig_lane(struct rig_rank *self, int index, int32_t peer, int32_t dir
     return comm_lane_open(self->comm, &config, &self->lanes[index]);
 }
 
+enum status rig_group(struct rig_rank *self, int index, int32_t first, int32_t step, int32_t count)
+{
+    int32_t ranks[RIG_RANKS_MOST];
+    const struct group_config config = {.ranks = ranks, .count = count};
+
+    for (int32_t k = 0; k < count && k < RIG_RANKS_MOST; k++) {
+        ranks[k] = first + k * step;
+    }
+    return comm_group_open(self->comm, &config, &self->groups[index]);
+}
+
 enum status rig_connect(struct rig_rank *self)
 {
     self->connected = comm_connect(self->comm, &self->rig->cancel, self->rig->deadline_ns);
@@ -121,6 +132,20 @@ void rig_assert_no_notes(const struct comm_rig *rig)
     }
 }
 
+void rig_run_on_two_kinds_of_hosts(int32_t world, rig_fn connect, rig_fn work)
+{
+    for (int crowded = 0; crowded < 2; crowded++) {
+        struct comm_rig rig;
+
+        rig_init(&rig, world, crowded == 1);
+        rig_run(&rig, connect);
+        rig_assert_no_notes(&rig);
+        rig_run(&rig, work);
+        rig_assert_no_notes(&rig);
+        rig_release(&rig);
+    }
+}
+
 void rig_note(struct rig_rank *self, const char *file, int line, const char *condition)
 {
     (void)snprintf(self->noted, sizeof(self->noted), "%s:%d: %s", file, line, condition);
@@ -146,6 +171,63 @@ bool rig_reads(const void *data, size_t bytes, uint32_t lane, uint32_t number)
 {
     for (size_t i = 0; i < bytes / sizeof(uint64_t); i++) {
         if (((const uint64_t *)data)[i] != word_of(lane, number, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+float rig_float(int32_t rank, uint32_t number, size_t index)
+{
+    uint64_t word = word_of((uint32_t)rank + 1, number, index);
+    float small = (float)(word >> 40) * 0x1p-24F - 0.5F;
+
+    return small * (float)(1U << (word & 15));
+}
+
+void rig_write_floats(float *data, size_t first, size_t elems, int32_t rank, uint32_t number)
+{
+    for (size_t i = 0; i < elems; i++) {
+        data[i] = rig_float(rank, number, first + i);
+    }
+}
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+bool rig_reads_sum(const float *data, size_t first, size_t elems, const int32_t *ranks,
+                   int32_t count, uint32_t number)
+{
+    for (size_t i = 0; i < elems; i++) {
+        float sum = rig_float(ranks[0], number, first + i);
+
+        for (int32_t k = 1; k < count; k++) {
+            sum += rig_float(ranks[k], number, first + i);
+        }
+        if (bits_of(data[i]) != bits_of(sum)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool rig_reads_max(const float *data, size_t first, size_t elems, const int32_t *ranks,
+                   int32_t count, uint32_t number)
+{
+    for (size_t i = 0; i < elems; i++) {
+        float most = rig_float(ranks[0], number, first + i);
+
+        for (int32_t k = 1; k < count; k++) {
+            float other = rig_float(ranks[k], number, first + i);
+
+            most = other > most ? other : most;
+        }
+        if (bits_of(data[i]) != bits_of(most)) {
             return false;
         }
     }

@@ -17,8 +17,9 @@
 extern "C" {
 #endif
 
-#define RIG_RANKS_MOST 8
-#define RIG_LANES_MOST 4
+#define RIG_RANKS_MOST  8
+#define RIG_LANES_MOST  4
+#define RIG_GROUPS_MOST 3
 
 /* One rank. In threads of their own ranks cannot use cmocka's assertions, so they note what they
  * find, and the test looks when all have ended. */
@@ -27,9 +28,10 @@ struct rig_rank {
     int32_t rank;
     struct comm *comm;                  /* owns; NULL unless open */
     struct lane *lanes[RIG_LANES_MOST]; /* the test's own order */
-    enum status connected;              /* what comm_connect() answered */
-    struct status_record failure;       /* the last failure of the thread */
-    char noted[256];                    /* the first expectation that did not hold; "" */
+    struct group *groups[RIG_GROUPS_MOST];
+    enum status connected;        /* what comm_connect() answered */
+    struct status_record failure; /* the last failure of the thread */
+    char noted[256];              /* the first expectation that did not hold; "" */
 };
 
 struct comm_rig {
@@ -57,6 +59,9 @@ enum status rig_open(struct rig_rank *self);
 enum status rig_lane(struct rig_rank *self, int index, int32_t peer, int32_t direction, bool sends,
                      int32_t landings, size_t bytes);
 
+/* Declares a group of `count` ranks that begin at `first` and lie `step` apart. */
+enum status rig_group(struct rig_rank *self, int index, int32_t first, int32_t step, int32_t count);
+
 /* Connects, and keeps what came of it. */
 enum status rig_connect(struct rig_rank *self);
 
@@ -67,6 +72,10 @@ void rig_run(struct comm_rig *rig, rig_fn work);
 
 /* Ends the test with the note of the first rank that has one. */
 void rig_assert_no_notes(const struct comm_rig *rig);
+
+/* Makes a rig, connects, works and ends it; once as a host with a core a rank, once as a crowded
+ * one. Ends the test with the note of a rank that has one. */
+void rig_run_on_two_kinds_of_hosts(int32_t world, rig_fn connect, rig_fn work);
 
 void rig_note(struct rig_rank *self, const char *file, int line, const char *condition);
 
@@ -83,6 +92,20 @@ void rig_note(struct rig_rank *self, const char *file, int line, const char *con
  */
 void rig_write(void *data, size_t bytes, uint32_t lane, uint32_t number);
 bool rig_reads(const void *data, size_t bytes, uint32_t lane, uint32_t number);
+
+/* A float that belongs to (rank, number, index) and to nothing else; magnitudes differ by up to 2^15,
+ * so that sums in another order have other bits. */
+float rig_float(int32_t rank, uint32_t number, size_t index);
+
+/* Fills `elems` floats from index `first` on. */
+void rig_write_floats(float *data, size_t first, size_t elems, int32_t rank, uint32_t number);
+
+/* Whether `data` holds the sum, or the largest, of what the ranks have, folded in order, from index
+ * `first` on. */
+bool rig_reads_sum(const float *data, size_t first, size_t elems, const int32_t *ranks,
+                   int32_t count, uint32_t number);
+bool rig_reads_max(const float *data, size_t first, size_t elems, const int32_t *ranks,
+                   int32_t count, uint32_t number);
 
 /* A number that follows from the seed and changes it (for delays that differ between ranks). */
 uint32_t rig_random(uint64_t *seed);

@@ -232,6 +232,57 @@ static int ring_until_aborted(struct child *child)
     return started && status == STATUS_ERR_CANCELLED ? EXIT_GOOD : EXIT_BAD;
 }
 
+/* All processes are one group; `bytes` of data each. */
+static enum status connect_group(struct child *child)
+{
+    struct rig_rank *self = child->self;
+
+    TRY(rig_open(self));
+    TRY(comm_share(self->comm, child->bytes));
+    TRY(rig_group(self, 0, 0, 1, self->rig->world));
+    return comm_connect(self->comm, child->job->cancel, self->rig->deadline_ns);
+}
+
+static enum status combine(struct child *child, uint32_t k)
+{
+    const int32_t ranks[RIG_RANKS_MOST] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct rig_rank *self = child->self;
+    float *data = comm_shared(self->comm);
+    size_t elems = child->bytes / sizeof(float);
+
+    rig_write_floats(data, 0, elems, self->rank, k);
+    TRY(comm_all_reduce(self->groups[0], data, elems, COMM_SUM, child->job->cancel,
+                        self->rig->deadline_ns));
+    if (!rig_reads_sum(data, 0, elems, ranks, self->rig->world, k)) {
+        return status_fail(STATUS_ERR_FORMAT, "sum %u is not what was to be summed", k);
+    }
+    return STATUS_OK;
+}
+
+static enum status combine_many(struct child *child)
+{
+    enum status status = connect_group(child);
+
+    for (uint32_t k = 0; k < child->messages && status >= 0; k++) {
+        status = combine(child, k);
+        if (k == MIDDLE && status >= 0) {
+            (void)!write(child->report, "m", 1);
+        }
+    }
+    comm_close(&child->self->comm);
+    return status;
+}
+
+static int combine_to_the_end(struct child *child)
+{
+    return combine_many(child) == STATUS_OK ? EXIT_GOOD : EXIT_BAD;
+}
+
+static int combine_until_cancelled(struct child *child)
+{
+    return combine_many(child) == STATUS_ERR_CANCELLED ? EXIT_GOOD : EXIT_BAD;
+}
+
 /* A user that is not root needs a user namespace for it, in which it stays who it is. */
 static bool enter_mount_namespace(void)
 {
@@ -325,6 +376,23 @@ static void rings_of_two_to_eight_processes_pass_every_message(void **state)
     }
 }
 
+static void groups_of_two_to_eight_processes_have_every_sum(void **state)
+{
+    const int32_t worlds[] = {2, 3, 4, 5, 8};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
+        struct job job;
+
+        job_init(&job, worlds[i]);
+        job_start(&job, combine_to_the_end, 300, BYTES);
+        for (int32_t rank = 0; rank < worlds[i]; rank++) {
+            assert_good_end(job_end_of(&job, rank));
+        }
+        job_release(&job);
+    }
+}
+
 static void await_middle(const struct job *job, int32_t rank)
 {
     char byte = '\0';
@@ -339,13 +407,12 @@ static void assert_killed(int how)
     assert_int_equal(WTERMSIG(how), SIGKILL);
 }
 
-static void when_a_rank_is_killed_cancel_frees_all_others(void **state)
+static void check_kill(child_fn work)
 {
     struct job job;
 
-    (void)state;
     job_init(&job, 4);
-    job_start(&job, ring_until_cancelled, ENDLESS, BYTES);
+    job_start(&job, work, ENDLESS, BYTES);
     await_middle(&job, 2);
     assert_int_equal(kill(job.children[2], SIGKILL), 0);
     assert_killed(job_end_of(&job, 2));
@@ -356,6 +423,13 @@ static void when_a_rank_is_killed_cancel_frees_all_others(void **state)
         }
     }
     job_release(&job);
+}
+
+static void when_a_rank_is_killed_cancel_frees_all_others(void **state)
+{
+    (void)state;
+    check_kill(ring_until_cancelled);
+    check_kill(combine_until_cancelled);
 }
 
 static void when_a_rank_is_killed_an_abort_frees_the_rank_and_its_peers(void **state)
@@ -412,6 +486,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rings_of_two_to_eight_processes_pass_every_message),
+        cmocka_unit_test(groups_of_two_to_eight_processes_have_every_sum),
         cmocka_unit_test(when_a_rank_is_killed_cancel_frees_all_others),
         cmocka_unit_test(when_a_rank_is_killed_an_abort_frees_the_rank_and_its_peers),
         cmocka_unit_test(the_size_of_dev_shm_does_not_matter_and_no_name_is_made_there),

@@ -78,20 +78,6 @@ static void finish(struct rig_rank *self, enum status status)
     RIG_EXPECT(self, status >= 0);
 }
 
-static void run_on_two_kinds_of_hosts(int32_t world, rig_fn connect, rig_fn work)
-{
-    for (int crowded = 0; crowded < 2; crowded++) {
-        struct comm_rig rig;
-
-        rig_init(&rig, world, crowded == 1);
-        rig_run(&rig, connect);
-        rig_assert_no_notes(&rig);
-        rig_run(&rig, work);
-        rig_assert_no_notes(&rig);
-        rig_release(&rig);
-    }
-}
-
 /* ---- Two ranks, four lanes. ---- */
 
 #define PAIR_MESSAGES 20000
@@ -138,7 +124,7 @@ static void talk_both_ways(struct rig_rank *self)
 static void two_lanes_both_ways_at_once_lose_and_swap_nothing(void **state)
 {
     (void)state;
-    run_on_two_kinds_of_hosts(2, connect_pair, talk_both_ways);
+    rig_run_on_two_kinds_of_hosts(2, connect_pair, talk_both_ways);
 }
 
 /* ---- Four ranks in a chain. ---- */
@@ -223,7 +209,7 @@ static void run_chain(struct rig_rank *self)
 static void a_chain_of_four_ranks_with_delays_passes_every_message_on(void **state)
 {
     (void)state;
-    run_on_two_kinds_of_hosts(CHAIN_RANKS, connect_chain, run_chain);
+    rig_run_on_two_kinds_of_hosts(CHAIN_RANKS, connect_chain, run_chain);
 }
 
 int main(void)

@@ -103,8 +103,8 @@ static enum status hang_in_action(struct rig_rank *self)
 {
     struct control_progress progress = {.step = 5, .phase = 1, .action = self->rank};
 
-    progress.waits = self->rank == 1;
     control_progress(self->control, &progress);
+    control_waits(self->control, self->rank == 1);
     TRY(rig_barrier(self, 1));
     if (self->rank == 0) {
         return rig_barrier(self, 2);

@@ -12,6 +12,9 @@
 #include "mixedprec/optimizer.h"
 #include "mixedprec/params.h"
 
+/* The only rank there is. */
+static const struct grad_norm_copy only = {.first_shard = true, .first_replica = true};
+
 static void add(struct params *params, const char *name, int64_t rows, int64_t cols, int32_t key)
 {
     struct param param = {
@@ -37,7 +40,7 @@ static void make(struct params *params)
     add(params, "b.weight", 3, 11, 1);
     add(params, "c.bias", 1, 13, 2);
     params_measure(params);
-    assert_int_equal(params_allocate(params), STATUS_OK);
+    assert_int_equal(params_place(params), STATUS_OK);
 }
 
 static void test_tensors_lie_apart_and_begin_at_zero_gradient(void **state)
@@ -75,7 +78,7 @@ static void test_starting_weights_depend_on_site_layer_and_seed_alone(void **sta
     memset(&other, 0, sizeof(other));
     add(&other, "b.weight", 3, 11, 1);
     params_measure(&other);
-    assert_int_equal(params_allocate(&other), STATUS_OK);
+    assert_int_equal(params_place(&other), STATUS_OK);
     params_initialize(&other, 1234);
     assert_memory_equal(other.table[0].weight, params.table[2].weight, 33 * sizeof(float));
     assert_true(params.table[1].weight[3] == 1.0F);
@@ -99,7 +102,7 @@ static void test_norm_is_the_root_of_all_squares_by_key(void **state)
     params.table[1].grad[0] = 4.0F;
     params.table[2].grad[5] = -12.0F;
     params.table[3].grad[12] = 84.0F;
-    assert_int_equal(grad_norm_partials(&params, device, sums, 3, &bad), STATUS_OK);
+    assert_int_equal(grad_norm_partials(&params, &only, device, sums, 3, &bad), STATUS_OK);
     assert_null(bad);
     assert_true(sums[0] == 25.0 && sums[1] == 144.0 && sums[2] == 7056.0);
     assert_true(grad_norm_total(sums, 3) == 85.0);
@@ -122,7 +125,7 @@ static void test_a_gradient_that_is_not_finite_is_named(void **state)
         assert_int_equal(device_open(DEVICE_CPU, 1, &device), STATUS_OK);
         params.table[2].grad[32] = poison[i];
         params.table[3].grad[0] = poison[i];
-        assert_int_equal(grad_norm_partials(&params, device, sums, 3, &bad), STATUS_OK);
+        assert_int_equal(grad_norm_partials(&params, &only, device, sums, 3, &bad), STATUS_OK);
         assert_non_null(bad);
         assert_string_equal(bad, "b.weight");
         assert_true(isfinite(grad_norm_total(sums, 3)) == 0);

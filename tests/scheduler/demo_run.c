@@ -15,6 +15,8 @@
 #include "scheduler/simulate.h"
 #include "scheduler/trace.h"
 
+#define MOST_STAGES 64
+
 /* One step of one rank while it is laid out. */
 struct pen {
     struct trace_rank *rank;
@@ -84,6 +86,8 @@ static void put_line(struct pen *pen, const struct plan_line *line,
             pen->wait_peer = action->peer;
         } else if (action->kind == ACTION_SYNC && rank > 0) {
             put(pen, TRACE_SYNC, begin, begin + config->sync_ms, NULL, index);
+        } else if (action->kind == ACTION_REDUCE) {
+            put(pen, TRACE_REDUCE, begin, begin + config->reduce_ms, NULL, index);
         }
     }
 }
@@ -112,14 +116,17 @@ static void put_step(struct trace_run *run, const struct plan *plan,
 
 static void scale_costs(const struct demo_config *config, double *costs, double ms)
 {
-    for (int32_t rank = 0; rank < config->shape.ranks; rank++) {
-        costs[rank] = ms * (1.0 + config->slope * rank);
+    int32_t stages = config->shape.ranks * config->shape.virtual_stages;
+
+    assert_true(stages <= MOST_STAGES);
+    for (int32_t stage = 0; stage < stages; stage++) {
+        costs[stage] = ms * (1.0 + config->slope * stage);
     }
 }
 
 void demo_run_make(const struct demo_config *config, const char *name, struct trace_run *run_out)
 {
-    double table[3][64];
+    double table[3][MOST_STAGES];
     struct plan_costs costs = {
         .F = table[0], .I = table[1], .W = table[2], .message = config->message_ms};
     struct simulation simulation;

@@ -16,13 +16,14 @@ struct demo_config {
     struct plan_shape shape;
     int32_t first_step;
     int32_t steps;
-    double forward_ms; /* of each stage */
+    double forward_ms; /* of each chunk */
     double input_ms;
     double weight_ms;
     double message_ms;
-    double slope;     /* stage s costs 1 + slope · s times as much */
+    double slope;     /* virtual stage s costs 1 + slope · s times as much */
     double update_ms; /* STEP and the optimizer after it, each; 0 for neither */
     double sync_ms;   /* of the head's SYNC, where the plan has one */
+    double reduce_ms; /* of each REDUCE, where the plan has them; behind the last compute action */
 };
 
 /* Fails the test where the plan cannot be made. The caller releases *run_out. */

@@ -27,17 +27,40 @@ static void notify(struct fake_world *world)
     (void)pthread_cond_broadcast(&world->moved);
 }
 
-static bool is_last(const struct fake_rank *rank)
+static bool is_last(const struct fake_rank *rank, const struct action *action)
 {
-    return rank->rank == rank->world->count - 1;
+    return action->virtual_stage == plan_stages(rank->world->plan) - 1;
 }
 
-/* The lane that a SEND of `rank` uses. */
-static struct lane *lane_out(struct fake_rank *rank, enum lane_direction direction)
+static struct fake_chunk *chunk_of(struct fake_rank *rank, const struct action *action)
 {
-    int32_t to = direction == LANE_F ? rank->rank + 1 : rank->rank - 1;
+    return &rank->chunks[action->chunk];
+}
 
-    return &rank->world->ranks[to].lanes[direction];
+/* The landing buffers that a message of `direction` from `stage` goes to. */
+static struct lane *lane_to(struct fake_rank *rank, int32_t stage, enum lane_direction direction)
+{
+    const struct plan *plan = rank->world->plan;
+    int32_t to = direction == LANE_F ? stage + 1 : stage - 1;
+
+    return &rank->world->ranks[plan->rank_of[to]].chunks[plan->chunk_of[to]].lanes[direction];
+}
+
+/* Where the action's result for the next virtual stage goes: the lane's out buffer, or a landing
+ * buffer of the next chunk of this rank. NULL where nothing comes next. */
+static uint64_t *result_of(struct fake_rank *rank, const struct action *action)
+{
+    const struct plan *plan = rank->world->plan;
+    enum lane_direction direction = action->kind == ACTION_F ? LANE_F : LANE_B;
+    int32_t away = plan_target(plan, action->virtual_stage, direction);
+
+    if (away != ACTION_NONE) {
+        return &rank->outs[direction][plan->rank_of[away]];
+    }
+    if (plan_local_target(plan, action->virtual_stage, direction) == ACTION_NONE) {
+        return NULL;
+    }
+    return &lane_to(rank, action->virtual_stage, direction)->landings[action->target].token;
 }
 
 static uint64_t read_token(struct fake_rank *rank, int32_t index, uint64_t token)
@@ -52,50 +75,57 @@ static uint64_t read_x(struct fake_rank *rank, int32_t index, int32_t landing)
 {
     const struct action *action = &rank->line->actions[index];
 
-    if (rank->rank == 0) {
+    struct lane *lane = &chunk_of(rank, action)->lanes[LANE_F];
+
+    if (action->virtual_stage == 0) {
         return fake_token(FAKE_DATA, 0, action->microbatch, 0, 0, 0);
     }
-    if (landing < 0 || landing >= rank->lanes[LANE_F].count) {
+    if (landing < 0 || landing >= lane->count) {
         return read_token(rank, index, FAKE_POISON);
     }
-    return read_token(rank, index, rank->lanes[LANE_F].landings[landing].token);
+    return read_token(rank, index, lane->landings[landing].token);
 }
 
 static uint64_t read_dy(struct fake_rank *rank, int32_t index)
 {
     const struct action *action = &rank->line->actions[index];
 
-    if (is_last(rank)) {
-        return read_token(rank, index, rank->stashes[action->slot].head);
+    struct fake_chunk *chunk = chunk_of(rank, action);
+
+    if (is_last(rank, action)) {
+        return read_token(rank, index, chunk->stashes[action->slot].head);
     }
-    return read_token(rank, index, rank->lanes[LANE_B].landings[action->landing].token);
+    return read_token(rank, index, chunk->lanes[LANE_B].landings[action->landing].token);
 }
 
 static struct inputs read_inputs(struct fake_rank *rank, int32_t index)
 {
     const struct action *action = &rank->line->actions[index];
+    struct fake_chunk *chunk = chunk_of(rank, action);
     struct inputs inputs = {0};
 
     if (action->kind == ACTION_F) {
         inputs.x = read_x(rank, index, action->landing);
         return inputs;
     }
-    inputs.stash = read_token(rank, index, rank->stashes[action->slot].token);
+    inputs.stash = read_token(rank, index, chunk->stashes[action->slot].token);
     inputs.dy = read_dy(rank, index);
     if (action->kind == ACTION_W) {
-        inputs.gradient = read_token(rank, index, rank->gradients[action->gradient]);
+        inputs.gradient = read_token(rank, index, chunk->gradients[action->gradient]);
     } else {
-        inputs.x = read_x(rank, index, rank->stashes[action->slot].landing);
+        inputs.x = read_x(rank, index, chunk->stashes[action->slot].landing);
     }
     return inputs;
 }
 
-static void give_credit(struct fake_rank *rank, enum lane_direction direction, int32_t landing)
+static void give_back(struct fake_rank *rank, const struct action *action,
+                      enum lane_direction direction, int32_t landing)
 {
-    if (landing >= 0 && landing < rank->lanes[direction].count) {
-        rank->lanes[direction].landings[landing] =
-            (struct landing){.token = FAKE_POISON, .sequence = -1};
-        rank->lanes[direction].credits++;
+    struct lane *lane = &chunk_of(rank, action)->lanes[direction];
+
+    if (landing >= 0 && landing < lane->count) {
+        lane->landings[landing] = (struct landing){.token = FAKE_POISON, .sequence = -1};
+        lane->credits++;
         notify(rank->world);
     }
 }
@@ -105,19 +135,21 @@ static void end_f(struct fake_rank *rank, const struct action *action, const str
     int32_t stage = action->virtual_stage;
     int32_t microbatch = action->microbatch;
     uint64_t y = fake_token(FAKE_OUTPUT, stage, microbatch, inputs->x, 0, 0);
-    struct stash *stash = &rank->stashes[action->slot];
+    struct fake_chunk *chunk = chunk_of(rank, action);
+    struct stash *stash = &chunk->stashes[action->slot];
+    uint64_t *result = result_of(rank, action);
 
-    rank->totals.forward = fake_chain(rank->totals.forward, y);
+    chunk->totals.forward = fake_chain(chunk->totals.forward, y);
     stash->token = fake_token(FAKE_STASH, stage, microbatch, inputs->x, 0, 0);
     stash->landing = action->landing;
-    if (is_last(rank)) {
+    if (is_last(rank, action)) {
         stash->head = fake_token(FAKE_HEAD, stage, microbatch, y, 0, 0);
-        rank->totals.head = fake_chain(rank->totals.head, y);
+        chunk->totals.head = fake_chain(chunk->totals.head, y);
     } else {
-        lane_out(rank, LANE_F)->out = y;
+        *result = y;
     }
     if (!rank->world->trains) {
-        give_credit(rank, LANE_F, action->landing);
+        give_back(rank, action, LANE_F, action->landing);
         *stash = (struct stash){.token = FAKE_POISON, .head = FAKE_POISON, .landing = -1};
     }
 }
@@ -125,46 +157,54 @@ static void end_f(struct fake_rank *rank, const struct action *action, const str
 static void end_i(struct fake_rank *rank, const struct action *action, const struct inputs *inputs)
 {
     int32_t stage = action->virtual_stage;
+    struct fake_chunk *chunk = chunk_of(rank, action);
+    uint64_t *result = result_of(rank, action);
     uint64_t dx =
         fake_token(FAKE_INPUT, stage, action->microbatch, inputs->dy, inputs->stash, inputs->x);
 
-    rank->totals.input = fake_chain(rank->totals.input, dx);
-    rank->gradients[action->gradient] =
+    chunk->totals.input = fake_chain(chunk->totals.input, dx);
+    chunk->gradients[action->gradient] =
         fake_token(FAKE_GRADIENT, stage, action->microbatch, inputs->dy, inputs->stash, 0);
-    if (rank->rank > 0) {
-        lane_out(rank, LANE_B)->out = dx;
+    if (result != NULL) {
+        *result = dx;
     }
-    give_credit(rank, LANE_F, rank->stashes[action->slot].landing);
+    give_back(rank, action, LANE_F, chunk->stashes[action->slot].landing);
 }
 
 static void end_w(struct fake_rank *rank, const struct action *action, const struct inputs *inputs)
 {
+    struct fake_chunk *chunk = chunk_of(rank, action);
     uint64_t added = fake_token(FAKE_WEIGHT, action->virtual_stage, action->microbatch,
-                                rank->gradients[action->gradient], inputs->stash, inputs->dy);
+                                chunk->gradients[action->gradient], inputs->stash, inputs->dy);
 
-    rank->totals.weight = fake_chain(rank->totals.weight, added);
-    rank->gradients[action->gradient] = FAKE_POISON;
-    rank->stashes[action->slot] =
+    chunk->totals.weight = fake_chain(chunk->totals.weight, added);
+    chunk->gradients[action->gradient] = FAKE_POISON;
+    chunk->stashes[action->slot] =
         (struct stash){.token = FAKE_POISON, .head = FAKE_POISON, .landing = -1};
-    if (!is_last(rank)) {
-        give_credit(rank, LANE_B, action->landing);
+    if (!is_last(rank, action)) {
+        give_back(rank, action, LANE_B, action->landing);
     }
 }
 
-/* What the operation is going to write holds nonsense until it has ended. */
-static void poison_outputs(struct fake_rank *rank, const struct action *action)
+/* What the operation is going to write holds nonsense until it has ended. A landing buffer of this
+ * rank must have been given back: nobody waits for a credit there. */
+static void poison_outputs(struct fake_rank *rank, int32_t index)
 {
+    const struct action *action = &rank->line->actions[index];
+    struct fake_chunk *chunk = chunk_of(rank, action);
+    uint64_t *result = action->kind == ACTION_W ? NULL : result_of(rank, action);
+
     if (action->kind == ACTION_F) {
-        rank->stashes[action->slot] =
+        chunk->stashes[action->slot] =
             (struct stash){.token = FAKE_POISON, .head = FAKE_POISON, .landing = -1};
-        if (!is_last(rank)) {
-            lane_out(rank, LANE_F)->out = FAKE_POISON;
-        }
     } else if (action->kind != ACTION_W) {
-        rank->gradients[action->gradient] = FAKE_POISON;
-        if (rank->rank > 0) {
-            lane_out(rank, LANE_B)->out = FAKE_POISON;
+        chunk->gradients[action->gradient] = FAKE_POISON;
+    }
+    if (result != NULL) {
+        if (action->target != ACTION_NONE && *result != FAKE_POISON) {
+            note(rank, index, FAKE_WRONG);
         }
+        *result = FAKE_POISON;
     }
 }
 
@@ -196,13 +236,14 @@ static void end_compute(struct fake_rank *rank, int32_t index)
 static void end_send(struct fake_rank *rank, int32_t index)
 {
     const struct action *action = &rank->line->actions[index];
-    struct lane *lane = lane_out(rank, (enum lane_direction)action->direction);
+    enum lane_direction direction = (enum lane_direction)action->direction;
+    struct lane *lane = lane_to(rank, action->virtual_stage, direction);
+    uint64_t out = rank->outs[direction][action->peer];
 
-    if (lane->out != rank->actions[index].inputs.x) {
+    if (out != rank->actions[index].inputs.x) {
         note(rank, index, FAKE_WRONG); /* the out buffer changed while it was copied */
     }
-    lane->landings[action->landing] =
-        (struct landing){.token = lane->out, .sequence = action->sequence};
+    lane->landings[action->landing] = (struct landing){.token = out, .sequence = action->sequence};
     notify(rank->world);
 }
 
@@ -217,14 +258,30 @@ static bool all_compute_ended(const struct fake_rank *rank, int32_t before)
     return true;
 }
 
+/* REDUCE needs all of the rank's own gradient, STEP that of all replicas. */
+static bool uses_half_a_gradient(const struct fake_rank *rank, int32_t index)
+{
+    uint8_t kind = rank->line->actions[index].kind;
+
+    if (kind != ACTION_STEP && kind != ACTION_REDUCE) {
+        return false;
+    }
+    return !all_compute_ended(rank, index) ||
+           (kind == ACTION_STEP && plan_reduces(rank->world->plan) && !rank->reduced);
+}
+
 /* The head has its gradient complete; the owner takes it as it came. */
 static void end_sync(struct fake_rank *rank)
 {
-    if (rank->rank == 0) {
-        rank->totals.synced = rank->world->sync;
+    const struct plan *plan = rank->world->plan;
+    int32_t head = plan_stages(plan) - 1;
+
+    if (rank->rank == plan->rank_of[0]) {
+        rank->chunks[plan->chunk_of[0]].totals.synced = rank->world->sync;
         return;
     }
-    rank->world->sync = fake_token(FAKE_SYNC, rank->rank, 0, rank->totals.head, 0, 0);
+    rank->world->sync =
+        fake_token(FAKE_SYNC, head, 0, rank->chunks[plan->chunk_of[head]].totals.head, 0, 0);
     notify(rank->world);
 }
 
@@ -236,15 +293,16 @@ void fake_action_begin(struct fake_rank *rank, int32_t index)
     fake->state = BEGUN;
     if (action_is_compute((enum action_kind)action->kind)) {
         fake->inputs = read_inputs(rank, index);
-        poison_outputs(rank, action);
+        poison_outputs(rank, index);
     } else if (action->kind == ACTION_SEND) {
-        struct lane *lane = lane_out(rank, (enum lane_direction)action->direction);
+        enum lane_direction direction = (enum lane_direction)action->direction;
+        struct lane *lane = lane_to(rank, action->virtual_stage, direction);
 
         lane->credits--;
-        fake->inputs.x = read_token(rank, index, lane->out);
+        fake->inputs.x = read_token(rank, index, rank->outs[direction][action->peer]);
         lane->landings[action->landing] = (struct landing){.token = FAKE_POISON, .sequence = -1};
-    } else if (action->kind == ACTION_STEP && !all_compute_ended(rank, index)) {
-        note(rank, index, FAKE_WRONG); /* the update would use half of a gradient */
+    } else if (uses_half_a_gradient(rank, index)) {
+        note(rank, index, FAKE_WRONG);
     }
 }
 
@@ -259,6 +317,8 @@ void fake_action_end(struct fake_rank *rank, int32_t index)
         end_send(rank, index);
     } else if (action->kind == ACTION_SYNC) {
         end_sync(rank);
+    } else if (action->kind == ACTION_REDUCE) {
+        rank->reduced = true;
     }
 }
 
@@ -300,15 +360,14 @@ bool fake_action_can_begin(struct fake_rank *rank, int32_t index)
     }
     switch (action->kind) {
     case ACTION_SEND:
-        return lane_out(rank, (enum lane_direction)action->direction)->credits > 0;
+        return lane_to(rank, action->virtual_stage, (enum lane_direction)action->direction)
+                   ->credits > 0;
     case ACTION_RECV:
-        landing = &rank->lanes[action->direction].landings[action->landing];
+        landing = &chunk_of(rank, action)->lanes[action->direction].landings[action->landing];
         return landing->sequence == action->sequence;
     case ACTION_SYNC:
-        return rank->rank > 0 || rank->world->sync != FAKE_POISON;
+        return rank->rank != rank->world->plan->rank_of[0] || rank->world->sync != FAKE_POISON;
     default:
         return true;
     }
 }
-
-/* Lets one action of the rank begin or end, chosen at random; false where none can. */

@@ -13,6 +13,7 @@ static uint64_t draw(struct fake_rank *rank, uint64_t below)
     return rank->random % below;
 }
 
+/* Lets one action of the rank begin or end, chosen at random; false where none can. */
 static bool progress(struct fake_rank *rank)
 {
     int32_t chosen = -1;

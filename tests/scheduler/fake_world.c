@@ -4,11 +4,40 @@
 
 #include "tests/scheduler/fake_token.h"
 
+static enum status init_lane(struct lane *lane, int32_t landings)
+{
+    lane->count = lane->credits = landings;
+    lane->landings = calloc((size_t)lane->count + 1, sizeof(*lane->landings));
+    if (lane->landings == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "%d landing buffers", (int)landings);
+    }
+    for (int32_t landing = 0; landing < lane->count; landing++) {
+        lane->landings[landing] = (struct landing){.token = FAKE_POISON, .sequence = -1};
+    }
+    return STATUS_OK;
+}
+
+static enum status init_chunk(struct fake_chunk *chunk, const struct plan_buffers *buffers)
+{
+    chunk->stashes = calloc((size_t)buffers->slots + 1, sizeof(*chunk->stashes));
+    chunk->gradients = calloc((size_t)buffers->gradients + 1, sizeof(*chunk->gradients));
+    if (chunk->stashes == NULL || chunk->gradients == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "a fake chunk");
+    }
+    for (int32_t slot = 0; slot < buffers->slots; slot++) {
+        chunk->stashes[slot] =
+            (struct stash){.token = FAKE_POISON, .head = FAKE_POISON, .landing = -1};
+    }
+    for (int32_t set = 0; set < buffers->gradients; set++) {
+        chunk->gradients[set] = FAKE_POISON;
+    }
+    TRY(init_lane(&chunk->lanes[LANE_F], buffers->landing_f));
+    return init_lane(&chunk->lanes[LANE_B], buffers->landing_b);
+}
+
 static enum status init_rank(struct fake_world *world, int32_t index)
 {
     const struct plan *plan = world->plan;
-    const struct plan_buffers *buffers = plan_buffers_of(plan, index, 0);
-    const int32_t landings[LANE_DIRECTIONS] = {buffers->landing_f, buffers->landing_b};
     struct fake_rank *rank = &world->ranks[index];
 
     rank->base.ops = &fake_worker_ops;
@@ -17,30 +46,17 @@ static enum status init_rank(struct fake_world *world, int32_t index)
     rank->line = &plan->lines[index];
     rank->random = fake_mix(world->config->seed ^ (uint64_t)index);
     rank->actions = calloc((size_t)rank->line->count + 1, sizeof(*rank->actions));
-    rank->stashes = calloc((size_t)buffers->slots + 1, sizeof(*rank->stashes));
-    rank->gradients = calloc((size_t)buffers->gradients + 1, sizeof(*rank->gradients));
-    if (rank->actions == NULL || rank->stashes == NULL || rank->gradients == NULL) {
+    rank->chunks = calloc((size_t)plan->shape.virtual_stages, sizeof(*rank->chunks));
+    rank->outs[LANE_F] = calloc(2 * (size_t)world->count, sizeof(*rank->outs[LANE_F]));
+    if (rank->actions == NULL || rank->chunks == NULL || rank->outs[LANE_F] == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "fake rank %d", (int)index);
     }
-    for (int32_t slot = 0; slot < buffers->slots; slot++) {
-        rank->stashes[slot] =
-            (struct stash){.token = FAKE_POISON, .head = FAKE_POISON, .landing = -1};
+    rank->outs[LANE_B] = rank->outs[LANE_F] + world->count;
+    for (int32_t lane = 0; lane < 2 * world->count; lane++) {
+        rank->outs[LANE_F][lane] = FAKE_POISON;
     }
-    for (int32_t set = 0; set < buffers->gradients; set++) {
-        rank->gradients[set] = FAKE_POISON;
-    }
-    for (int direction = 0; direction < LANE_DIRECTIONS; direction++) {
-        struct lane *lane = &rank->lanes[direction];
-
-        lane->count = lane->credits = landings[direction];
-        lane->out = FAKE_POISON;
-        lane->landings = calloc((size_t)lane->count + 1, sizeof(*lane->landings));
-        if (lane->landings == NULL) {
-            return status_fail(STATUS_ERR_NO_MEMORY, "landing buffers of rank %d", (int)index);
-        }
-        for (int32_t landing = 0; landing < lane->count; landing++) {
-            lane->landings[landing] = (struct landing){.token = FAKE_POISON, .sequence = -1};
-        }
+    for (int32_t chunk = 0; chunk < plan->shape.virtual_stages; chunk++) {
+        TRY(init_chunk(&rank->chunks[chunk], plan_buffers_of(plan, index, chunk)));
     }
     return STATUS_OK;
 }
@@ -63,10 +79,9 @@ enum status fake_world_create(const struct plan *plan, const struct fake_config 
     struct fake_world *world = calloc(1, sizeof(*world));
     enum status status = STATUS_OK;
 
-    if (world == NULL || plan->shape.virtual_stages != 1) {
-        free(world);
-        return status_fail(STATUS_ERR_UNSUPPORTED, "a fake world of %d chunks a rank",
-                           (int)plan->shape.virtual_stages);
+    if (world == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "a fake world of %d ranks",
+                           (int)plan->shape.ranks);
     }
     world->plan = plan;
     world->config = config;
@@ -94,11 +109,16 @@ void fake_world_destroy(struct fake_world **world)
     for (int32_t index = 0; index < (*world)->count; index++) {
         struct fake_rank *rank = &(*world)->ranks[index];
 
+        for (int32_t chunk = 0;
+             rank->chunks != NULL && chunk < (*world)->plan->shape.virtual_stages; chunk++) {
+            free(rank->chunks[chunk].stashes);
+            free(rank->chunks[chunk].gradients);
+            free(rank->chunks[chunk].lanes[LANE_F].landings);
+            free(rank->chunks[chunk].lanes[LANE_B].landings);
+        }
         free(rank->actions);
-        free(rank->stashes);
-        free(rank->gradients);
-        free(rank->lanes[LANE_F].landings);
-        free(rank->lanes[LANE_B].landings);
+        free(rank->chunks);
+        free(rank->outs[LANE_F]);
     }
     (void)pthread_cond_destroy(&(*world)->moved);
     (void)pthread_mutex_destroy(&(*world)->lock);
@@ -143,7 +163,9 @@ enum fake_verdict fake_world_verdict(const struct fake_world *world, struct fake
 
 const struct fake_totals *fake_world_totals(const struct fake_world *world, int32_t virtual_stage)
 {
-    return &world->ranks[virtual_stage].totals;
+    const struct plan *plan = world->plan;
+
+    return &world->ranks[plan->rank_of[virtual_stage]].chunks[plan->chunk_of[virtual_stage]].totals;
 }
 
 /* Outputs of every stage for one micro-batch; `inputs[s]` is what stage s starts from. */

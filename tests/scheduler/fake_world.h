@@ -33,18 +33,25 @@ struct landing {
     int32_t sequence;
 };
 
-/* A lane into one chunk: v = 1, so each virtual stage has one a direction. */
+/* The landing buffers of one chunk and direction, filled over a lane or by the chunk before on the
+ * same rank, which needs no credit. */
 struct lane {
     struct landing *landings; /* owns */
     int32_t count;
     int32_t credits;
-    uint64_t out; /* out buffer at the sender */
 };
 
 struct stash {
     uint64_t token;
     uint64_t head;
     int32_t landing; /* of the input, ACTION_NONE on virtual stage 0 */
+};
+
+struct fake_chunk {
+    struct stash *stashes;              /* owns */
+    uint64_t *gradients;                /* owns */
+    struct lane lanes[LANE_DIRECTIONS]; /* into this chunk */
+    struct fake_totals totals;
 };
 
 struct fake_rank {
@@ -55,16 +62,15 @@ struct fake_rank {
     struct fake_action *actions;  /* owns; one an action of the line */
     int32_t issued;               /* actions [0, issued) are issued */
     uint64_t random;
-    struct stash *stashes;              /* owns */
-    uint64_t *gradients;                /* owns */
-    struct lane lanes[LANE_DIRECTIONS]; /* into this rank's chunk */
-    struct fake_totals totals;
+    struct fake_chunk *chunks;       /* owns */
+    uint64_t *outs[LANE_DIRECTIONS]; /* owns [0]; [peer]: the out buffer of each lane */
+    bool reduced;                    /* REDUCE has ended */
 };
 
 struct fake_world {
     const struct plan *plan;          /* borrows */
     const struct fake_config *config; /* borrows */
-    struct fake_rank *ranks;          /* owns; rank = virtual stage */
+    struct fake_rank *ranks;          /* owns */
     int32_t count;
     bool trains;
     pthread_mutex_t lock; /* protects all that follows and what hangs on ranks */

@@ -39,10 +39,17 @@ struct plan *fixture_compute(enum schedule schedule, int32_t ranks, int32_t micr
 struct plan *fixture_lowered(enum schedule schedule, int32_t ranks, int32_t microbatches,
                              bool early_send)
 {
+    return fixture_chunks(schedule, ranks, microbatches, 1, early_send);
+}
+
+struct plan *fixture_chunks(enum schedule schedule, int32_t ranks, int32_t microbatches,
+                            int32_t chunks, bool early_send)
+{
     struct plan_shape shape = fixture_shape(schedule, ranks, microbatches, early_send);
     struct plan *compute = NULL;
     struct plan *lowered = NULL;
 
+    shape.virtual_stages = chunks;
     assert_int_equal(plan_generate(&shape, &compute), STATUS_OK);
     assert_int_equal(plan_lower(compute, &lowered), STATUS_OK);
     plan_destroy(&compute);

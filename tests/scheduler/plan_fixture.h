@@ -22,6 +22,10 @@ struct plan *fixture_compute(enum schedule schedule, int32_t ranks, int32_t micr
 struct plan *fixture_lowered(enum schedule schedule, int32_t ranks, int32_t microbatches,
                              bool early_send);
 
+/* The same with `chunks` a rank, lowered. */
+struct plan *fixture_chunks(enum schedule schedule, int32_t ranks, int32_t microbatches,
+                            int32_t chunks, bool early_send);
+
 /* A compute-only plan from text. */
 struct plan *fixture_text(const char *text);
 

@@ -8,12 +8,14 @@
 
 #include "plan_fixture.h"
 #include "scheduler/deadlock.h"
+#include "scheduler/generate.h"
 #include "scheduler/lower.h"
 
-#define MOST_RANKS 3
-#define MOST_LINE  48
-#define FAR_AWAY   1000
-#define ROUNDS     400
+#define MOST_RANKS  3
+#define MOST_LINE   64
+#define MOST_STAGES (2 * MOST_RANKS)
+#define FAR_AWAY    1000
+#define ROUNDS      400
 
 static int32_t cycle_length(const struct plan *plan, struct graph_rules rules)
 {
@@ -98,37 +100,61 @@ static uint32_t next_random(uint32_t *seed)
     return *seed >> 8;
 }
 
-/* Ranks whose forwards and backwards each ascend, mixed at random: right but for their waits. */
+/* Mixes the forwards and backwards of a line at random, each in their order, and no backward before
+ * its own forward. */
+static void mix(struct plan_line *line, uint32_t *seed)
+{
+    struct action forwards[MOST_LINE] = {{.kind = ACTION_F}};
+    struct action backwards[MOST_LINE] = {{.kind = ACTION_B}};
+    int32_t half = line->count / 2;
+    int32_t f = 0;
+    int32_t b = 0;
+    int32_t i;
+
+    assert_true(line->count <= MOST_LINE);
+    for (i = 0; i < line->count; i++) {
+        *(line->actions[i].kind == ACTION_F ? &forwards[f++] : &backwards[b++]) = line->actions[i];
+    }
+    f = b = 0;
+    for (i = 0; i < line->count; i++) {
+        bool ready = false;
+        int32_t k;
+
+        for (k = 0; k < f && b < half; k++) {
+            ready = ready || (forwards[k].virtual_stage == backwards[b].virtual_stage &&
+                              forwards[k].microbatch == backwards[b].microbatch);
+        }
+        line->actions[i] =
+            f < half && (!ready || next_random(seed) % 2 == 0) ? forwards[f++] : backwards[b++];
+    }
+}
+
+/* Ranks of one or two chunks whose forwards and backwards go in the order of interleaved 1F1B, but
+ * mixed at random, over lanes of random depth: right but for their waits. */
 static struct plan *random_plan(uint32_t *seed)
 {
     int32_t p = 2 + (int32_t)(next_random(seed) % (MOST_RANKS - 1));
     int32_t m = 2 + (int32_t)(next_random(seed) % 3);
-    struct plan *compute = fixture_compute(SCHEDULE_GPIPE, p, m);
+    int32_t v = m < 4 ? 1 + (int32_t)(next_random(seed) % 2) : 1;
+    struct plan_shape shape = fixture_shape(SCHEDULE_INTERLEAVED_1F1B, p, m, false);
+    struct plan *compute = NULL;
     struct plan *plan = NULL;
     int32_t rank;
+    int32_t i;
 
-    compute->shape.early_send = next_random(seed) % 2 == 0;
+    shape.virtual_stages = v;
+    shape.early_send = next_random(seed) % 2 == 0;
+    assert_int_equal(plan_generate(&shape, &compute), STATUS_OK);
     for (rank = 0; rank < p; rank++) {
-        struct action *actions = compute->lines[rank].actions;
-        struct action mixed[MOST_LINE];
-        int32_t f = 0;
-        int32_t b = 0;
-
-        while (f + b < 2 * m) {
-            bool forward = f < m && (b == f || next_random(seed) % 2 == 0);
-
-            mixed[f + b] = forward ? actions[f] : actions[m + b];
-            *(forward ? &f : &b) += 1;
-        }
-        memcpy(actions, mixed, (size_t)(2 * m) * sizeof(*mixed));
+        mix(&compute->lines[rank], seed);
     }
     assert_int_equal(plan_lower(compute, &plan), STATUS_OK);
-    for (rank = 0; rank < p; rank++) {
-        if (rank > 0) {
-            plan->buffers[rank].landing_f = 1 + (int32_t)(next_random(seed) % 3);
+    for (i = 0; i < p * v; i++) {
+        if (plan->buffers[i].landing_f > 0) {
+            plan->buffers[i].landing_f = 1 + (int32_t)(next_random(seed) % 3);
         }
-        if (rank + 1 < p) {
-            plan->buffers[rank].landing_b = 1 + (int32_t)(next_random(seed) % 2);
+        if (plan->buffers[i].landing_b > 0) {
+            plan->buffers[i].landing_b = 1 + (int32_t)(next_random(seed) % 2);
         }
     }
     plan_destroy(&compute);
@@ -140,8 +166,9 @@ static struct plan *random_plan(uint32_t *seed)
 struct machine {
     const struct plan *plan;
     bool ended[MOST_RANKS][MOST_LINE];
-    int32_t landed[MOST_RANKS][LANE_DIRECTIONS]; /* messages sent to a rank, less those released */
-    bool out_taken[MOST_RANKS][LANE_DIRECTIONS];
+    int32_t landed[MOST_STAGES][LANE_DIRECTIONS]; /* messages sent to a virtual stage, less those
+                                                     released */
+    bool out_taken[MOST_RANKS][MOST_RANKS][LANE_DIRECTIONS]; /* by sender and receiver */
 };
 
 static bool has_ended(const struct machine *machine, int32_t rank, const struct action *like,
@@ -164,10 +191,18 @@ static bool has_ended(const struct machine *machine, int32_t rank, const struct 
 static bool sends(const struct machine *machine, const struct action *action,
                   enum lane_direction direction)
 {
-    int32_t last = machine->plan->shape.ranks - 1;
+    int32_t last = plan_stages(machine->plan) - 1;
 
     return action->kind == ACTION_W ? false
                                     : action->virtual_stage != (direction == LANE_F ? last : 0);
+}
+
+/* The rank of the virtual stage that a message goes to; loops have no neighbours on one rank. */
+static int32_t receiver(const struct machine *machine, int32_t rank, enum lane_direction direction)
+{
+    int32_t p = machine->plan->shape.ranks;
+
+    return (rank + (direction == LANE_F ? 1 : p - 1)) % p;
 }
 
 static bool compute_can_run(const struct machine *machine, int32_t rank, int32_t i)
@@ -183,7 +218,8 @@ static bool compute_can_run(const struct machine *machine, int32_t rank, int32_t
             return false;
         }
     }
-    if (sends(machine, action, direction) && machine->out_taken[rank][direction]) {
+    if (sends(machine, action, direction) &&
+        machine->out_taken[rank][receiver(machine, rank, direction)][direction]) {
         return false;
     }
     return action->kind == ACTION_W ||
@@ -193,14 +229,17 @@ static bool compute_can_run(const struct machine *machine, int32_t rank, int32_t
 static bool send_can_run(const struct machine *machine, int32_t rank, const struct action *action)
 {
     enum lane_direction direction = (enum lane_direction)action->direction;
-    const struct plan_buffers *buffers = &machine->plan->buffers[action->peer];
+    int32_t stage = action->virtual_stage + (direction == LANE_F ? 1 : -1);
+    const struct plan_buffers *buffers =
+        &machine->plan->buffers[action->peer * machine->plan->shape.virtual_stages +
+                                stage / machine->plan->shape.ranks];
     int32_t room = direction == LANE_F ? buffers->landing_f : buffers->landing_b;
     enum action_kind maker = direction == LANE_F ? ACTION_F : ACTION_I;
 
     return has_ended(machine, rank, action, maker, LANE_F, action->virtual_stage) &&
            has_ended(machine, rank, action, maker == ACTION_I ? ACTION_B : ACTION_F, LANE_F,
                      action->virtual_stage) &&
-           machine->landed[action->peer][direction] < room;
+           machine->landed[stage][direction] < room;
 }
 
 static bool can_run(const struct machine *machine, int32_t rank, int32_t i)
@@ -225,17 +264,19 @@ static void run(struct machine *machine, int32_t rank, int32_t i)
 
     machine->ended[rank][i] = true;
     if (action->kind == ACTION_SEND) {
-        machine->landed[action->peer][action->direction]++;
-        machine->out_taken[rank][action->direction] = false;
+        int32_t stage = action->virtual_stage + (action->direction == LANE_F ? 1 : -1);
+
+        machine->landed[stage][action->direction]++;
+        machine->out_taken[rank][action->peer][action->direction] = false;
     } else if (action_is_compute((enum action_kind)action->kind)) {
         if (sends(machine, action, direction)) {
-            machine->out_taken[rank][direction] = true;
+            machine->out_taken[rank][receiver(machine, rank, direction)][direction] = true;
         }
         if (action->kind == ACTION_I || action->kind == ACTION_B) {
-            machine->landed[rank][LANE_F]--;
+            machine->landed[action->virtual_stage][LANE_F]--;
         }
         if (action->kind == ACTION_W || action->kind == ACTION_B) {
-            machine->landed[rank][LANE_B]--;
+            machine->landed[action->virtual_stage][LANE_B]--;
         }
     }
 }
@@ -339,6 +380,67 @@ static void the_verdict_is_that_of_a_run_and_the_cycle_is_a_shortest_one(void **
     assert_true(deadlocks < ROUNDS * 9 / 10);
 }
 
+/* The actions at `first` … `last` of a line, the first of them taken to the end of the others. */
+static void put_behind(struct plan *plan, int32_t rank, int32_t first, int32_t last)
+{
+    struct action *actions = plan->lines[rank].actions;
+    struct action moved = actions[first];
+    int32_t i;
+    int d;
+
+    memmove(&actions[first], &actions[first + 1], (size_t)(last - first) * sizeof(*actions));
+    actions[last] = moved;
+    for (i = first; i < plan->lines[rank].count; i++) {
+        for (d = 0; d < ACTION_DEPENDS; d++) {
+            int32_t *other = &actions[i].depends[d];
+
+            if (*other >= first && *other <= last) {
+                *other = *other == first ? last : *other - 1;
+            }
+        }
+    }
+}
+
+/* Whoever walks the line waits in 1B0 for an answer to the message that stands behind it. */
+static void a_send_behind_the_wait_for_its_answer_is_a_deadlock(void **state)
+{
+    struct plan *plan = fixture_lowered(SCHEDULE_1F1B, 3, 1, false);
+    int32_t send = fixture_find(plan, 1, "1SEND_F0");
+
+    (void)state;
+    assert_int_equal(cycle_length(plan, (struct graph_rules){.depth = 0}), 0);
+    put_behind(plan, 1, send, send + 1); /* behind 1RECV_B0, where nobody waits yet */
+    assert_int_equal(cycle_length(plan, (struct graph_rules){.depth = 0}), 0);
+    put_behind(plan, 1, send + 1, send + 2);
+    assert_string_equal(fixture_line(plan, 1), "1RECV_F0 1F0 1RECV_B0 1B0 1SEND_F0 1SEND_B0 STEP");
+    /* 1SEND_F0, 2RECV_F0, 2F0, 2B0, 2SEND_B0, 1RECV_B0, 1B0 */
+    assert_int_equal(cycle_length(plan, (struct graph_rules){.depth = 0}), 7);
+    plan_destroy(&plan);
+}
+
+/* A SEND that waits for more than its message would hold up what stands behind it in the line. */
+static void a_message_that_waits_for_a_message_is_refused(void **state)
+{
+    static const char *const waits[] = {"1SEND_F1", "1RECV_F1"};
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        struct plan *plan = fixture_lowered(SCHEDULE_1F1B, 3, 2, false);
+        int32_t at = fixture_find(plan, 1, waits[i]);
+        struct plan_index index;
+        int saved = fixture_mute();
+        enum status status;
+
+        plan->lines[1].actions[at].depends[i == 0 ? 1 : 0] = fixture_find(plan, 1, "1RECV_F0");
+        status = plan_index_init(&index, plan);
+        fixture_unmute(saved);
+        assert_int_equal(status, STATUS_ERR_REFUSED);
+        assert_non_null(strstr(status_last()->message, "may not wait for action 0"));
+        plan_destroy(&plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +448,8 @@ int main(void)
         cmocka_unit_test(one_buffer_a_lane_frees_a_blocking_line_of_1f1b),
         cmocka_unit_test(the_cycle_is_printed_as_a_ring),
         cmocka_unit_test(the_verdict_is_that_of_a_run_and_the_cycle_is_a_shortest_one),
+        cmocka_unit_test(a_send_behind_the_wait_for_its_answer_is_a_deadlock),
+        cmocka_unit_test(a_message_that_waits_for_a_message_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

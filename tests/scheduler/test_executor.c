@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,142 +15,19 @@
 #include "scheduler/generate.h"
 #include "scheduler/lower.h"
 #include "tests/scheduler/fake_worker.h"
+#include "tests/scheduler/pipeline_run.h"
 
-#define WATCHDOG_SECONDS 60.0
-
-/* The names are the linker's. NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
- */
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *old, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-
-/* Allocations of this thread; the linker sends every call in this program through the wrappers. */
-static _Thread_local int64_t allocations;
-
-void *__wrap_malloc(size_t bytes)
-{
-    allocations++;
-    return __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    allocations++;
-    return __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *old, size_t bytes)
-{
-    allocations++;
-    return __real_realloc(old, bytes);
-}
-/* NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming) */
-
-/* What one run came to. */
-struct outcome {
-    enum fake_verdict verdict;
-    struct fake_place place;
-    enum status statuses[FAKE_MOST_STAGES];
-    char messages[FAKE_MOST_STAGES][STATUS_MESSAGE_BYTES];
-    int64_t allocations; /* of all ranks, from executor_init() to the return of executor_run() */
-};
-
-struct seat {
-    struct fake_world *world;
-    const struct plan *plan;
-    int32_t rank;
-    enum status status;
-    int64_t allocations;
-    pthread_barrier_t *start; /* borrows; all ranks begin at once */
-    char message[STATUS_MESSAGE_BYTES];
-    pthread_t thread;
-};
-
-static void *run_rank(void *argument)
-{
-    struct seat *seat = argument;
-    const struct plan_line *line = &seat->plan->lines[seat->rank];
-    struct executor executor;
-    int64_t before = 0;
-
-    seat->status = executor_init(&executor, line->count);
-    (void)pthread_barrier_wait(seat->start);
-    if (seat->status == STATUS_OK) {
-        before = allocations;
-        seat->status =
-            executor_run(&executor, line, fake_world_worker(seat->world, seat->rank),
-                         fake_world_cancel(seat->world), clock_deadline(WATCHDOG_SECONDS));
-        seat->allocations = allocations - before;
-    }
-    fake_world_finish(seat->world, seat->rank, seat->status);
-    if (seat->status < 0) {
-        memcpy(seat->message, status_last()->message, sizeof(seat->message));
-    }
-    executor_release(&executor);
-    return NULL;
-}
-
-static bool is_right(const struct fake_world *world, const struct plan *plan)
-{
-    struct fake_totals expected[FAKE_MOST_STAGES];
-    bool trains = plan->shape.schedule != SCHEDULE_FORWARD_ONLY;
-
-    fake_totals_expect(plan->shape.ranks, plan->shape.microbatches, trains,
-                       trains && plan->shape.embedding_sync && plan->shape.ranks > 1, expected);
-    for (int32_t s = 0; s < plan->shape.ranks; s++) {
-        if (memcmp(&expected[s], fake_world_totals(world, s), sizeof(expected[s])) != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void run_pipeline(const struct plan *plan, struct fake_config config,
-                         struct outcome *outcome)
-{
-    struct fake_world *world = NULL;
-    struct seat seats[FAKE_MOST_STAGES];
-    pthread_barrier_t start;
-
-    assert_int_equal(pthread_barrier_init(&start, NULL, (unsigned)plan->shape.ranks), 0);
-    memset(outcome, 0, sizeof(*outcome));
-    config.deadline_ns = clock_deadline(WATCHDOG_SECONDS);
-    assert_int_equal(fake_world_create(plan, &config, &world), STATUS_OK);
-    for (int32_t rank = 0; rank < plan->shape.ranks; rank++) {
-        seats[rank] = (struct seat){.world = world, .plan = plan, .rank = rank, .start = &start};
-        assert_int_equal(pthread_create(&seats[rank].thread, NULL, run_rank, &seats[rank]), 0);
-    }
-    for (int32_t rank = 0; rank < plan->shape.ranks; rank++) {
-        assert_int_equal(pthread_join(seats[rank].thread, NULL), 0);
-        outcome->statuses[rank] = seats[rank].status;
-        outcome->allocations += seats[rank].allocations;
-        memcpy(outcome->messages[rank], seats[rank].message, sizeof(seats[rank].message));
-    }
-    (void)pthread_barrier_destroy(&start);
-    outcome->verdict = fake_world_verdict(world, &outcome->place);
-    for (int32_t rank = 0; outcome->verdict == FAKE_RIGHT && rank < plan->shape.ranks; rank++) {
-        if (seats[rank].status < 0) {
-            outcome->verdict = FAKE_FAILED;
-        }
-    }
-    if (outcome->verdict == FAKE_RIGHT && !is_right(world, plan)) {
-        outcome->verdict = FAKE_WRONG;
-    }
-    fake_world_destroy(&world);
-}
-
-static struct plan *make_plan(enum schedule schedule, int32_t p, int32_t m, bool early_send)
+static struct plan *make_chunks(enum schedule schedule, int32_t p, int32_t m, int32_t v,
+                                bool early_send)
 {
     struct plan_shape shape = {.schedule = schedule,
                                .ranks = p,
                                .microbatches = m,
-                               .virtual_stages = 1,
+                               .virtual_stages = v,
                                .lane_depth = 1 + m % 2,
                                .early_send = early_send,
-                               .embedding_sync = m % 3 != 0};
+                               .embedding_sync = m % 3 != 0,
+                               .reduce = m % 4 == 0};
     struct plan *compute = NULL;
     struct plan *lowered = NULL;
 
@@ -161,18 +37,23 @@ static struct plan *make_plan(enum schedule schedule, int32_t p, int32_t m, bool
     return lowered;
 }
 
+static struct plan *make_plan(enum schedule schedule, int32_t p, int32_t m, bool early_send)
+{
+    return make_chunks(schedule, p, m, 1, early_send);
+}
+
 static void assert_right(const struct plan *plan, uint64_t seed, bool issue_waits)
 {
     struct fake_config config = {.seed = seed, .issue_waits = issue_waits};
     struct outcome outcome;
 
-    run_pipeline(plan, config, &outcome);
+    pipeline_run(plan, config, &outcome);
     if (outcome.verdict != FAKE_RIGHT) {
-        fail_msg("%s p=%d m=%d early=%d waits=%d seed=%d: verdict %d at rank %d action %d",
+        fail_msg("%s p=%d m=%d v=%d early=%d waits=%d seed=%d: verdict %d at rank %d action %d",
                  schedule_text(plan->shape.schedule), (int)plan->shape.ranks,
-                 (int)plan->shape.microbatches, (int)plan->shape.early_send, (int)issue_waits,
-                 (int)seed, (int)outcome.verdict, (int)outcome.place.rank,
-                 (int)outcome.place.index);
+                 (int)plan->shape.microbatches, (int)plan->shape.virtual_stages,
+                 (int)plan->shape.early_send, (int)issue_waits, (int)seed, (int)outcome.verdict,
+                 (int)outcome.place.rank, (int)outcome.place.index);
     }
     assert_int_equal(outcome.allocations, 0);
 }
@@ -222,6 +103,36 @@ static void forward_only_gives_the_tokens_of_one_process(void **state)
     run_grid(SCHEDULE_FORWARD_ONLY, false);
 }
 
+/* One rank, whose chunks hand over to each other; two, whose neighbours in both directions are the
+ * same rank; and more. */
+static void run_chunks(enum schedule schedule, int32_t v, bool early_send)
+{
+    for (int32_t p = 1; p <= 4; p++) {
+        for (int32_t m = 1; m <= 8; m++) {
+            struct plan *plan = make_chunks(schedule, p, m, v, early_send);
+
+            for (uint64_t seed = 0; seed < 3; seed++) {
+                assert_right(plan, seed, false);
+                assert_right(plan, seed, true);
+            }
+            plan_destroy(&plan);
+        }
+    }
+}
+
+static void interleaved_1f1b_gives_the_tokens_of_one_process(void **state)
+{
+    (void)state;
+    run_chunks(SCHEDULE_INTERLEAVED_1F1B, 2, false);
+    run_chunks(SCHEDULE_INTERLEAVED_1F1B, 3, true);
+}
+
+static void forward_only_over_chunks_gives_the_tokens_of_one_process(void **state)
+{
+    (void)state;
+    run_chunks(SCHEDULE_FORWARD_ONLY, 2, false);
+}
+
 static int32_t find_action(const struct plan *plan, int32_t rank, enum action_kind kind, int nth)
 {
     const struct plan_line *line = &plan->lines[rank];
@@ -261,7 +172,7 @@ static void an_action_that_cannot_be_issued_is_named(void **state)
                                      .fault_rank = 1,
                                      .fault_index = index};
 
-        run_pipeline(plan, config, &outcome);
+        pipeline_run(plan, config, &outcome);
         assert_named(plan, &outcome, 1, index);
     }
     plan_destroy(&plan);
@@ -279,7 +190,7 @@ static void an_action_that_ends_badly_is_named(void **state)
                                      .fault_rank = 1,
                                      .fault_index = index};
 
-        run_pipeline(plan, config, &outcome);
+        pipeline_run(plan, config, &outcome);
         assert_named(plan, &outcome, 1, index);
     }
     plan_destroy(&plan);
@@ -296,7 +207,7 @@ static void a_rank_that_fails_frees_all_others(void **state)
     struct outcome outcome;
 
     (void)state;
-    run_pipeline(plan, config, &outcome);
+    pipeline_run(plan, config, &outcome);
     for (int32_t rank = 0; rank < 3; rank++) {
         assert_int_equal(outcome.statuses[rank], STATUS_ERR_CANCELLED);
     }
@@ -316,7 +227,7 @@ static void cancel_ends_every_wait(void **state)
                                      .fault_index = find_action(plan, 2, ACTION_I, 1)};
         struct outcome outcome;
 
-        run_pipeline(plan, config, &outcome);
+        pipeline_run(plan, config, &outcome);
         for (int32_t rank = 0; rank < 4; rank++) {
             assert_int_equal(outcome.statuses[rank], STATUS_ERR_CANCELLED);
         }
@@ -327,7 +238,7 @@ static void cancel_ends_every_wait(void **state)
 static void a_cancelled_executor_issues_nothing(void **state)
 {
     struct plan *plan = make_plan(SCHEDULE_GPIPE, 1, 2, false);
-    struct fake_config config = {.deadline_ns = clock_deadline(WATCHDOG_SECONDS)};
+    struct fake_config config = {.deadline_ns = clock_deadline(PIPELINE_SECONDS)};
     struct fake_world *world = NULL;
     struct executor executor;
 
@@ -336,7 +247,7 @@ static void a_cancelled_executor_issues_nothing(void **state)
     assert_int_equal(executor_init(&executor, plan->lines[0].count), STATUS_OK);
     cancel_request(fake_world_cancel(world));
     assert_int_equal(executor_run(&executor, &plan->lines[0], fake_world_worker(world, 0),
-                                  fake_world_cancel(world), clock_deadline(WATCHDOG_SECONDS)),
+                                  fake_world_cancel(world), clock_deadline(PIPELINE_SECONDS)),
                      STATUS_ERR_CANCELLED);
     assert_int_equal(executor_progress(&executor), 0);
     assert_int_equal(fake_world_totals(world, 0)->forward, 0);
@@ -356,7 +267,7 @@ static void an_action_that_never_ends_is_a_hang(void **state)
     struct outcome outcome;
 
     (void)state;
-    run_pipeline(plan, config, &outcome);
+    pipeline_run(plan, config, &outcome);
     assert_int_equal(outcome.verdict, FAKE_HANG);
     plan_destroy(&plan);
 }
@@ -369,7 +280,7 @@ static void a_message_that_is_never_sent_is_a_hang(void **state)
 
     (void)state;
     plan->lines[0].actions[find_action(plan, 0, ACTION_SEND, 1)].sequence = 77;
-    run_pipeline(plan, config, &outcome);
+    pipeline_run(plan, config, &outcome);
     assert_int_equal(outcome.verdict, FAKE_HANG);
     plan_destroy(&plan);
 }
@@ -383,7 +294,7 @@ static int count_verdicts(const struct plan *plan, enum fake_verdict verdict)
         struct fake_config config = {.seed = seed};
         struct outcome outcome;
 
-        run_pipeline(plan, config, &outcome);
+        pipeline_run(plan, config, &outcome);
         found += outcome.verdict == verdict ? 1 : 0;
     }
     return found;
@@ -397,10 +308,10 @@ static void a_forward_that_does_not_wait_for_its_message_reads_poison(void **sta
     struct outcome outcome;
 
     (void)state;
-    run_pipeline(plan, config, &outcome);
+    pipeline_run(plan, config, &outcome);
     assert_int_equal(outcome.verdict, FAKE_HANG);
     plan->lines[1].actions[find_action(plan, 1, ACTION_F, 0)].depends[0] = ACTION_NONE;
-    run_pipeline(plan, config, &outcome);
+    pipeline_run(plan, config, &outcome);
     assert_int_equal(outcome.verdict, FAKE_POISONED);
     assert_int_equal(outcome.place.rank, 1);
     assert_int_equal(outcome.place.index, find_action(plan, 1, ACTION_F, 0));
@@ -418,6 +329,22 @@ static void swapped_stashes_make_a_wrong_token(void **state)
     first->slot = second->slot;
     second->slot = slot;
     assert_int_equal(count_verdicts(plan, FAKE_WRONG), 20);
+    plan_destroy(&plan);
+}
+
+/* Both micro-batches of chunk 0 into one landing buffer of chunk 1. */
+static void a_buffer_between_chunks_that_is_still_read_is_noticed(void **state)
+{
+    struct plan *plan = make_chunks(SCHEDULE_FORWARD_ONLY, 1, 2, 2, false);
+    struct plan_line *line = &plan->lines[0];
+    struct action held = line->actions[1];
+
+    (void)state;
+    line->actions[1] = line->actions[2];
+    line->actions[2] = held;
+    line->actions[2].depends[0] = 0;
+    line->actions[3].depends[0] = 1;
+    assert_int_equal(count_verdicts(plan, FAKE_POISONED), 20);
     plan_destroy(&plan);
 }
 
@@ -441,6 +368,8 @@ int main(void)
         cmocka_unit_test(one_f_one_b_gives_the_tokens_of_one_process),
         cmocka_unit_test(one_f_one_b_with_early_send_gives_the_tokens_of_one_process),
         cmocka_unit_test(forward_only_gives_the_tokens_of_one_process),
+        cmocka_unit_test(interleaved_1f1b_gives_the_tokens_of_one_process),
+        cmocka_unit_test(forward_only_over_chunks_gives_the_tokens_of_one_process),
         cmocka_unit_test(an_action_that_cannot_be_issued_is_named),
         cmocka_unit_test(an_action_that_ends_badly_is_named),
         cmocka_unit_test(a_rank_that_fails_frees_all_others),
@@ -450,6 +379,7 @@ int main(void)
         cmocka_unit_test(a_message_that_is_never_sent_is_a_hang),
         cmocka_unit_test(a_forward_that_does_not_wait_for_its_message_reads_poison),
         cmocka_unit_test(swapped_stashes_make_a_wrong_token),
+        cmocka_unit_test(a_buffer_between_chunks_that_is_still_read_is_noticed),
         cmocka_unit_test(an_out_buffer_that_is_not_waited_for_is_noticed),
     };
 

@@ -71,6 +71,20 @@ static void longer_actions_are_wider(void **state)
                    "# rank 1     |.FIW0FIW1.|\n");
 }
 
+/* One rank, two chunks, one micro-batch: the second chunk has small letters. */
+static void every_second_chunk_has_small_letters(void **state)
+{
+    struct plan *plan = fixture_chunks(SCHEDULE_INTERLEAVED_1F1B, 1, 1, 2, true);
+    bool drawn = false;
+    char *text = draw(plan, 1.0, 1.0, 1.0, 100, &drawn);
+
+    (void)state;
+    assert_true(drawn);
+    assert_string_equal(text, "# rank 0     |F0- f0- b0----- B0----- |\n");
+    free(text);
+    plan_destroy(&plan);
+}
+
 static void nothing_is_drawn_where_an_action_has_no_column(void **state)
 {
     (void)state;
@@ -85,6 +99,7 @@ int main(void)
         cmocka_unit_test(a_row_shows_what_a_rank_does_when_and_dots_when_it_waits),
         cmocka_unit_test(narrow_pictures_keep_the_kind_and_drop_what_does_not_fit),
         cmocka_unit_test(longer_actions_are_wider),
+        cmocka_unit_test(every_second_chunk_has_small_letters),
         cmocka_unit_test(nothing_is_drawn_where_an_action_has_no_column),
     };
 

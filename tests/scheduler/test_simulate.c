@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "plan_fixture.h"
+#include "scheduler/depth.h"
 #include "scheduler/plan_report.h"
 #include "scheduler/prove.h"
 #include "scheduler/simulate.h"
@@ -58,8 +59,38 @@ static int read_costs(const char *key, double c[4])
     return count;
 }
 
-/* Keys are "F,I,W" or "F,I,W,c". The oracle's buffers are unbounded; in gpipe and 1f1b the plan's
- * own, with two landing buffers more than the orders hold, never bind either. */
+/* The makespan of the plan of this shape at another lane_depth. */
+static double makespan_at(struct plan_shape shape, int32_t depth, const double *c)
+{
+    struct plan *plan = NULL;
+    double found;
+
+    shape.lane_depth = depth;
+    assert_int_equal(plan_prove(&shape, NULL, &plan), STATUS_OK);
+    found = makespan(plan, c, false);
+    plan_destroy(&plan);
+    return found;
+}
+
+/* At the depth that is called enough the plan loses nothing, at one less it does. */
+static void check_depth(const struct plan *plan, const double *c, double shortest)
+{
+    struct plan_costs costs;
+    int32_t depth = 0;
+
+    assert_int_equal(plan_costs_uniform(plan, c[0], c[1], c[2], c[3], &costs), STATUS_OK);
+    assert_int_equal(plan_perf_depth(plan, &costs, &depth), STATUS_OK);
+    plan_costs_release(&costs);
+    expect_close(makespan_at(plan->shape, depth, c), shortest);
+    if (depth > 1) {
+        assert_true(makespan_at(plan->shape, depth - 1, c) > shortest + TOLERANCE);
+    }
+    if (plan->shape.virtual_stages == 1) {
+        assert_true(depth <= 2);
+    }
+}
+
+/* Keys are "F,I,W" or "F,I,W,c". The oracle's buffers are unbounded. */
 static void check_times(const struct plan *plan, json_t *times)
 {
     const char *key;
@@ -72,7 +103,7 @@ static void check_times(const struct plan *plan, json_t *times)
 
         assert_true(count == 3 || count == 4);
         expect_close(makespan(plan, c, true), json_number_value(value));
-        expect_close(makespan(plan, c, false), json_number_value(value));
+        check_depth(plan, c, json_number_value(value));
     }
 }
 
@@ -92,10 +123,11 @@ static void check_row(json_t *row, enum schedule schedule)
 {
     int32_t p = (int32_t)json_integer_value(json_object_get(row, "p"));
     int32_t m = (int32_t)json_integer_value(json_object_get(row, "m"));
+    int32_t v = (int32_t)json_integer_value(json_object_get(row, "v"));
     int early;
 
     for (early = 0; early < 2; early++) {
-        struct plan *plan = fixture_lowered(schedule, p, m, early == 1);
+        struct plan *plan = fixture_chunks(schedule, p, m, v, early == 1);
         struct plan_costs costs;
         struct plan_report report;
 
@@ -116,6 +148,7 @@ static void times_peaks_and_messages_are_those_of_the_oracle(void **state)
     json_error_t error;
     json_t *rows = json_load_file(TEST_REFERENCE_DIR "/schedule_vectors.json", 0, &error);
     size_t i;
+    int schedule;
     int checked = 0;
 
     (void)state;
@@ -125,12 +158,14 @@ static void times_peaks_and_messages_are_those_of_the_oracle(void **state)
         const char *name = json_string_value(json_object_get(row, "schedule"));
 
         assert_non_null(name);
-        if (strcmp(name, "gpipe") == 0 || strcmp(name, "1f1b") == 0) {
-            check_row(row, name[0] == 'g' ? SCHEDULE_GPIPE : SCHEDULE_1F1B);
-            checked++;
+        for (schedule = 0; schedule < SCHEDULE_FILE; schedule++) {
+            if (strcmp(name, schedule_text((enum schedule)schedule)) == 0) {
+                check_row(row, (enum schedule)schedule);
+                checked++;
+            }
         }
     }
-    assert_true(checked >= 8);
+    assert_int_equal(checked, 16);
     json_decref(rows);
 }
 
@@ -286,7 +321,7 @@ static void the_idle_share_is_what_the_ranks_do_not_work(void **state)
         struct plan *plan = NULL;
         double share = 0.0;
 
-        assert_int_equal(plan_prove(&shape, &plan), STATUS_OK);
+        assert_int_equal(plan_prove(&shape, NULL, &plan), STATUS_OK);
         assert_int_equal(plan_costs_uniform(plan, 1.0, 1.0, 1.0, 0.0, &costs), STATUS_OK);
         assert_int_equal(plan_idle_share(plan, &costs, &share), STATUS_OK);
         expect_close(share, shares[i]);

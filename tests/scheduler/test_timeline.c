@@ -293,6 +293,34 @@ static void only_the_first_replica_is_drawn(void **state)
     trace_run_release(&run);
 }
 
+/* Two steps of two ranks with two chunks each: of 4 virtual stages, 2 and 3 are second chunks. The
+ * paler of two has 1 - 0.6 · 1/2 of the colour. */
+static void later_chunks_are_paler_and_reductions_are_drawn(void **state)
+{
+    struct demo_config config = demo;
+    struct trace_run run;
+    char *text = NULL;
+
+    (void)state;
+    config.shape.schedule = SCHEDULE_INTERLEAVED_1F1B;
+    config.shape.ranks = 2;
+    config.shape.virtual_stages = 2;
+    config.shape.reduce = true;
+    config.reduce_ms = 1.0;
+    demo_run_make(&config, "run", &run);
+    text = draw(&run, NULL);
+    assert_well_formed(text);
+    assert_int_equal(count_text(text, "<rect class=\"bar F\""), 2 * 4 * 8);
+    assert_int_equal(count_text(text, "<rect class=\"bar F\" fill-opacity=\"0.70\""), 2 * 2 * 8);
+    assert_int_equal(count_text(text, "<rect class=\"bar REDUCE\""), 2 * 2);
+    assert_int_equal(count_text(text, ">reduction</text>"), 1);
+    assert_int_equal(count_text(text, "2 chunks a stage"), 1);
+    /* Three borders between virtual stages, all between the two ranks; one in the legend. */
+    assert_int_equal(count_text(text, "<path class=\"message\""), 2 * 8 * 3 * 2 + 1);
+    free(text);
+    trace_run_release(&run);
+}
+
 static void evaluation_is_one_bar(void **state)
 {
     struct trace_rank rank = {.complete = true};
@@ -342,6 +370,7 @@ int main(void)
         cmocka_unit_test(bars_stay_inside_the_picture_and_do_not_overlap),
         cmocka_unit_test(a_bar_stands_where_its_time_says),
         cmocka_unit_test(only_the_first_replica_is_drawn),
+        cmocka_unit_test(later_chunks_are_paler_and_reductions_are_drawn),
         cmocka_unit_test(evaluation_is_one_bar),
         cmocka_unit_test(nothing_to_draw_is_refused),
         cmocka_unit_test(a_place_that_cannot_be_written_is_an_error),

@@ -109,6 +109,37 @@ static void waits_are_kept_by_who_was_waited_for(void **state)
     release_ranks(ranks);
 }
 
+/* Interleaved, p 2, v 2, m 4, F = I = W = 1 a chunk, no early send: the makespan is twice the
+ * published 13.5, of which each rank works 24; a reduction of 3 ms stands behind it. */
+static void chunks_are_summed_up_and_reductions_are_not_busy(void **state)
+{
+    const struct demo_config config = {.shape = {.schedule = SCHEDULE_INTERLEAVED_1F1B,
+                                                 .ranks = 2,
+                                                 .microbatches = 4,
+                                                 .virtual_stages = 2,
+                                                 .lane_depth = 2,
+                                                 .reduce = true},
+                                       .steps = 1,
+                                       .forward_ms = 1.0,
+                                       .input_ms = 1.0,
+                                       .weight_ms = 1.0,
+                                       .reduce_ms = 3.0};
+    struct trace_run run;
+    struct trace_summary summary;
+
+    (void)state;
+    demo_run_make(&config, "run", &run);
+    assert_int_equal(trace_summary_make(&run, &summary), STATUS_OK);
+    assert_near(summary.span_ns, 27e6, 1.0);
+    assert_near(summary.bubble, 1.0 - 24.0 / 27.0, 1e-9);
+    for (size_t rank = 0; rank < 2; rank++) {
+        assert_near(summary.ranks[rank].busy_ns, 24e6, 1.0);
+        assert_near(summary.ranks[rank].kind_ns[TRACE_REDUCE], 3e6, 1.0);
+    }
+    trace_summary_release(&summary);
+    trace_run_release(&run);
+}
+
 /* GPipe and 1F1B with equal stages and free messages: (p-1)/(m+p-1) of the span is bubble. */
 static void the_bubble_of_a_simulated_plan_is_the_closed_form(void **state)
 {
@@ -184,6 +215,7 @@ int main(void)
         cmocka_unit_test(waits_are_kept_by_who_was_waited_for),
         cmocka_unit_test(the_bubble_of_a_simulated_plan_is_the_closed_form),
         cmocka_unit_test(the_table_names_the_slowest_stage_and_the_waits),
+        cmocka_unit_test(chunks_are_summed_up_and_reductions_are_not_busy),
         cmocka_unit_test(nothing_traced_has_no_bubble),
     };
 

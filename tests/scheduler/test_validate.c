@@ -7,83 +7,11 @@
 #include <cmocka.h>
 
 #include "plan_fixture.h"
+#include "plan_mutation.h"
+#include "scheduler/depth.h"
+#include "scheduler/generate.h"
 #include "scheduler/lower.h"
 #include "scheduler/validate.h"
-
-#define MOST_LINE 128
-
-/* Moves the actions of a line: the i-th of the new line is `order[i]` of the old one. Dependencies
- * follow; one on an action that is gone is left out. */
-static void rearrange(struct plan *plan, int32_t rank, const int32_t *order, int32_t count)
-{
-    struct plan_line *line = &plan->lines[rank];
-    struct action old[MOST_LINE];
-    int32_t to[MOST_LINE];
-    int32_t i;
-    int d;
-
-    assert_true(line->count <= MOST_LINE && count <= MOST_LINE && count <= line->capacity);
-    memcpy(old, line->actions, (size_t)line->count * sizeof(*old));
-    for (i = 0; i < MOST_LINE; i++) {
-        to[i] = ACTION_NONE;
-    }
-    for (i = count; i > 0; i--) {
-        to[order[i - 1]] = i - 1;
-    }
-    for (i = 0; i < count; i++) {
-        struct action *action = &line->actions[i];
-        int kept = 0;
-
-        *action = old[order[i]];
-        for (d = 0; d < ACTION_DEPENDS; d++) {
-            int32_t other =
-                action->depends[d] == ACTION_NONE ? ACTION_NONE : to[action->depends[d]];
-
-            action->depends[d] = ACTION_NONE;
-            if (other != ACTION_NONE) {
-                action->depends[kept++] = other;
-            }
-        }
-    }
-    line->count = count;
-}
-
-static void drop(struct plan *plan, int32_t rank, int32_t at)
-{
-    int32_t order[MOST_LINE];
-    int32_t count = 0;
-    int32_t i;
-
-    for (i = 0; i < plan->lines[rank].count; i++) {
-        if (i != at) {
-            order[count++] = i;
-        }
-    }
-    rearrange(plan, rank, order, count);
-}
-
-static void duplicate(struct plan *plan, int32_t rank, int32_t at)
-{
-    int32_t order[MOST_LINE];
-    int32_t i;
-
-    assert_int_equal(plan_reserve(plan, rank, plan->lines[rank].count + 1), STATUS_OK);
-    for (i = 0; i <= plan->lines[rank].count; i++) {
-        order[i] = i <= at ? i : i - 1;
-    }
-    rearrange(plan, rank, order, plan->lines[rank].count + 1);
-}
-
-static void swap(struct plan *plan, int32_t rank, int32_t a, int32_t b)
-{
-    int32_t order[MOST_LINE];
-    int32_t i;
-
-    for (i = 0; i < plan->lines[rank].count; i++) {
-        order[i] = i == a ? b : i == b ? a : i;
-    }
-    rearrange(plan, rank, order, plan->lines[rank].count);
-}
 
 static void expect_refused(struct plan *plan, const char *expected)
 {
@@ -150,26 +78,48 @@ static void every_generated_plan_is_accepted(void **state)
     }
 }
 
-/* Dropping any single action, or repeating any, must be noticed. */
-static void a_dropped_or_repeated_action_is_refused_wherever_it_stood(void **state)
+/* Interleaved, with REDUCE. */
+static struct plan *reduced(int32_t p, int32_t m, int32_t v)
 {
-    struct plan *plan = fixture_lowered(SCHEDULE_1F1B, 3, 4, true);
+    struct plan_shape shape = fixture_shape(SCHEDULE_INTERLEAVED_1F1B, p, m, true);
+    struct plan *compute = NULL;
+    struct plan *plan = NULL;
+
+    shape.virtual_stages = v;
+    shape.reduce = true;
+    assert_int_equal(plan_generate(&shape, &compute), STATUS_OK);
+    assert_int_equal(plan_lower(compute, &plan), STATUS_OK);
+    plan_destroy(&compute);
+    return plan;
+}
+
+static void drop_and_repeat_each(int32_t p, int32_t m, int32_t v)
+{
+    struct plan *plan = reduced(p, m, v);
     int32_t rank;
     int32_t i;
 
-    (void)state;
-    for (rank = 0; rank < 3; rank++) {
+    for (rank = 0; rank < p; rank++) {
         for (i = 0; i < plan->lines[rank].count; i++) {
-            struct plan *mutant = fixture_lowered(SCHEDULE_1F1B, 3, 4, true);
+            struct plan *mutant = reduced(p, m, v);
 
-            drop(mutant, rank, i);
+            mutation_drop(mutant, rank, i);
             expect_refused(mutant, "plan refused: rank");
-            mutant = fixture_lowered(SCHEDULE_1F1B, 3, 4, true);
-            duplicate(mutant, rank, i);
+            mutant = reduced(p, m, v);
+            mutation_duplicate(mutant, rank, i);
             expect_refused(mutant, "plan refused: rank");
         }
     }
     plan_destroy(&plan);
+}
+
+/* Dropping any single action, or repeating any, must be noticed. */
+static void a_dropped_or_repeated_action_is_refused_wherever_it_stood(void **state)
+{
+    (void)state;
+    drop_and_repeat_each(3, 4, 1);
+    drop_and_repeat_each(1, 3, 2);
+    drop_and_repeat_each(2, 3, 2);
 }
 
 static void a_missing_action_is_named(void **state)
@@ -177,16 +127,16 @@ static void a_missing_action_is_named(void **state)
     struct plan *plan = example();
 
     (void)state;
-    drop(plan, 2, fixture_find(plan, 2, "2W3"));
+    mutation_drop(plan, 2, fixture_find(plan, 2, "2W3"));
     expect_refused(plan, "rank 2 has no B or W of micro-batch 3 on virtual stage 2");
     plan = example();
-    drop(plan, 1, fixture_find(plan, 1, "1RECV_F7"));
+    mutation_drop(plan, 1, fixture_find(plan, 1, "1RECV_F7"));
     expect_refused(plan, "rank 1 has no RECV_F of micro-batch 7");
     plan = example();
-    drop(plan, 3, fixture_find(plan, 3, "STEP"));
+    mutation_drop(plan, 3, fixture_find(plan, 3, "STEP"));
     expect_refused(plan, "rank 3 does not end with STEP");
     plan = example();
-    drop(plan, 0, fixture_find(plan, 0, "SYNC"));
+    mutation_drop(plan, 0, fixture_find(plan, 0, "SYNC"));
     expect_refused(plan, "rank 0 has no SYNC");
 }
 
@@ -196,10 +146,10 @@ static void a_repeated_action_is_named(void **state)
     int32_t at = fixture_find(plan, 1, "1F2");
 
     (void)state;
-    duplicate(plan, 1, at);
+    mutation_duplicate(plan, 1, at);
     expect_refused(plan, "(1F2): repeats action");
     plan = example();
-    duplicate(plan, 3, fixture_find(plan, 3, "SYNC"));
+    mutation_duplicate(plan, 3, fixture_find(plan, 3, "SYNC"));
     expect_refused(plan, "(SYNC): repeats action");
 }
 
@@ -208,10 +158,10 @@ static void an_action_before_what_it_needs_is_refused(void **state)
     struct plan *plan = example();
 
     (void)state;
-    swap(plan, 1, fixture_find(plan, 1, "1RECV_F0"), fixture_find(plan, 1, "1F0"));
+    mutation_swap(plan, 1, fixture_find(plan, 1, "1RECV_F0"), fixture_find(plan, 1, "1F0"));
     expect_refused(plan, "does not point to an earlier action");
     plan = example();
-    swap(plan, 2, fixture_find(plan, 2, "2I1"), fixture_find(plan, 2, "2W1"));
+    mutation_swap(plan, 2, fixture_find(plan, 2, "2I1"), fixture_find(plan, 2, "2W1"));
     expect_refused(plan, "does not point to an earlier action");
 }
 
@@ -305,18 +255,32 @@ static void accumulation_out_of_order_is_refused(void **state)
                    "(1F0): adds to gradients after micro-batch 1");
 }
 
+/* Each chunk accumulates for itself: their micro-batches may mix, and each must ascend. */
+static void accumulation_ascends_per_chunk(void **state)
+{
+    struct plan *plan = lower_text("0F0 1F0 1B0 0F1 1F1 1B1 0B0 0B1\n");
+
+    (void)state;
+    assert_int_equal(plan_validate(plan), STATUS_OK);
+    plan_destroy(&plan);
+    expect_refused(lower_text("0F0 1F0 1B0 0F1 1F1 1B1 0B1 0B0\n"),
+                   "action 7 (0B0): adds to gradients after micro-batch 1");
+    expect_refused(lower_text("0F0 0F1 1F1 1F0 1B0 0B0 1B1 0B1\n"),
+                   "action 3 (1F0): adds to gradients after micro-batch 1");
+}
+
 static void step_and_sync_out_of_place_are_refused(void **state)
 {
     struct plan *plan = example();
 
     (void)state;
-    swap(plan, 2, plan->lines[2].count - 1, plan->lines[2].count - 2);
+    mutation_swap(plan, 2, plan->lines[2].count - 1, plan->lines[2].count - 2);
     expect_refused(plan, "(STEP): is not the last action of its rank");
     plan = example();
     plan->shape.embedding_sync = false;
     expect_refused(plan, "(SYNC): this rank has no part in an embedding sync");
     plan = example();
-    swap(plan, 3, fixture_find(plan, 3, "SYNC"), fixture_find(plan, 3, "3F3"));
+    mutation_swap(plan, 3, fixture_find(plan, 3, "SYNC"), fixture_find(plan, 3, "3F3"));
     expect_refused(plan, "plan refused: rank 3");
 }
 
@@ -352,7 +316,7 @@ static void too_few_landing_buffers_are_refused_with_the_cycle(void **state)
     expect_refused(plan, "-(landing)-> rank 1");
     plan = example();
     set_landings(plan, 1, 2);
-    expect_refused(plan, "deadlock, cycle of");
+    expect_refused(plan, "deadlock at lane_depth 2, but not at 3, cycle of ");
     plan = example();
     plan->buffers[1].landing_f = 0;
     expect_refused(plan, "buffer counts");
@@ -361,7 +325,8 @@ static void too_few_landing_buffers_are_refused_with_the_cycle(void **state)
 static void orders_that_wait_for_each_other_are_refused_with_the_cycle(void **state)
 {
     (void)state;
-    expect_refused(lower_text("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1\n"), "deadlock, cycle of 8: ");
+    expect_refused(lower_text("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1\n"),
+                   "deadlock at any lane_depth, cycle of 8: ");
 }
 
 static void expect_verdict(const struct plan *plan, enum status expected)
@@ -374,8 +339,8 @@ static void change_numbers(struct plan *plan, struct action *action)
     const struct action old = *action;
     int32_t *fields[] = {&action->virtual_stage, &action->microbatch, &action->peer,
                          &action->sequence,      &action->slot,       &action->gradient,
-                         &action->landing,       &action->depends[0], &action->depends[1],
-                         &action->depends[2]};
+                         &action->landing,       &action->target,     &action->depends[0],
+                         &action->depends[1],    &action->depends[2]};
     size_t f;
     int32_t delta;
 
@@ -407,22 +372,20 @@ static void change_bytes(struct plan *plan, struct action *action)
     action->direction = 7;
     expect_verdict(plan, STATUS_ERR_REFUSED);
     *action = old;
-    action->chunk = 1;
+    action->chunk ^= 1;
     expect_verdict(plan, STATUS_ERR_REFUSED);
     *action = old;
 }
 
 /* Any other value in any field of any action. A dependency more than needed slows nothing down
  * and is not refused, so that only those that are there are changed. */
-static void every_field_of_every_action_is_looked_at(void **state)
+static void look_at_every_field(struct plan *plan)
 {
-    struct plan *plan = fixture_lowered(SCHEDULE_1F1B, 3, 4, true);
     int saved = fixture_mute();
     int32_t rank;
     int32_t i;
 
-    (void)state;
-    for (rank = 0; rank < 3; rank++) {
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
         for (i = 0; i < plan->lines[rank].count; i++) {
             change_numbers(plan, &plan->lines[rank].actions[i]);
             change_bytes(plan, &plan->lines[rank].actions[i]);
@@ -431,6 +394,15 @@ static void every_field_of_every_action_is_looked_at(void **state)
     fixture_unmute(saved);
     assert_int_equal(plan_validate(plan), STATUS_OK);
     plan_destroy(&plan);
+}
+
+static void every_field_of_every_action_is_looked_at(void **state)
+{
+    (void)state;
+    look_at_every_field(fixture_lowered(SCHEDULE_1F1B, 3, 4, true));
+    look_at_every_field(reduced(1, 3, 2));
+    look_at_every_field(reduced(2, 3, 2));
+    look_at_every_field(fixture_chunks(SCHEDULE_FORWARD_ONLY, 1, 2, 3, true));
 }
 
 static void a_plan_that_is_not_lowered_is_refused(void **state)
@@ -458,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_retagged_message_is_refused),
         cmocka_unit_test(a_wrong_slot_gradient_set_or_landing_buffer_is_refused),
         cmocka_unit_test(accumulation_out_of_order_is_refused),
+        cmocka_unit_test(accumulation_ascends_per_chunk),
         cmocka_unit_test(step_and_sync_out_of_place_are_refused),
         cmocka_unit_test(too_few_landing_buffers_are_refused_with_the_cycle),
         cmocka_unit_test(orders_that_wait_for_each_other_are_refused_with_the_cycle),

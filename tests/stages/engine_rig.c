@@ -23,6 +23,7 @@ struct rig_rank {
 
 struct rig {
     struct config *config;
+    const struct rig_hooks *hooks;
     char directory[64];
     int32_t world;
     struct rig_rank ranks[RIG_RANKS_MOST];
@@ -39,36 +40,104 @@ uint64_t rig_bits(double value)
     return bits;
 }
 
-static void keep(struct rig_tensor *tensors, int32_t *count, const struct param *param,
-                 const float *data)
+/* The tensor of that name, made at its first mention. */
+static struct rig_tensor *find_or_make(struct rig_tensor *tensors, int32_t *count,
+                                       const struct param *param)
 {
-    struct rig_tensor *tensor = &tensors[(*count)++];
+    size_t elems = (size_t)(param->shard.whole_rows * param->shard.whole_cols);
+    struct rig_tensor *tensor = tensors;
 
-    (void)snprintf(tensor->name, sizeof(tensor->name), "%s", param->name);
-    tensor->elems = param->elems;
-    tensor->data = malloc(param->elems * sizeof(float));
-    if (tensor->data != NULL) {
-        memcpy(tensor->data, data, param->elems * sizeof(float));
+    while (tensor < tensors + *count && strcmp(tensor->name, param->name) != 0) {
+        tensor++;
+    }
+    if (tensor == tensors + *count && *count < RIG_TENSORS_MOST) {
+        (*count)++;
+        (void)snprintf(tensor->name, sizeof(tensor->name), "%s", param->name);
+        tensor->elems = elems;
+        tensor->data = calloc(elems, sizeof(float));
+        tensor->seen = calloc(elems, 1);
+    }
+    return tensor;
+}
+
+static void keep_element(struct rig_result *result, struct rig_tensor *tensor, size_t at,
+                         float value)
+{
+    if (tensor->seen[at] == 0) {
+        tensor->data[at] = value;
+        tensor->seen[at] = 1;
+    } else if (memcmp(&tensor->data[at], &value, sizeof(value)) != 0) {
+        result->copies_disagree++;
+    }
+}
+
+/* Elements `first` … of `data`, this rank's shard of the tensor, into their places. */
+static void keep(struct rig_result *result, struct rig_tensor *tensors, int32_t *count,
+                 const struct param *param, const float *data, size_t first, size_t elems)
+{
+    struct rig_tensor *tensor = find_or_make(tensors, count, param);
+
+    for (int64_t r = 0; r < param_runs(param); r++) {
+        struct param_run run = param_run_at(param, r);
+
+        for (size_t e = 0; e < run.elems; e++) {
+            if (run.here + e >= first && run.here + e < first + elems) {
+                keep_element(result, tensor, run.whole + e, data[run.here + e]);
+            }
+        }
+    }
+}
+
+static void keep_gradients(struct rig_result *result, const struct params *params)
+{
+    for (int32_t i = 0; i < params->count; i++) {
+        const struct param *param = &params->table[i];
+
+        /* Of a sliced gradient only the own slice is the sum of all replicas. */
+        keep(result, result->gradients, &result->gradient_count, param, param->grad,
+             param->own_first, param->own_elems);
     }
 }
 
 static void inspect(void *context, const struct params *params)
 {
     struct rig_rank *rank = context;
-    struct rig_result *result = rank->rig->result;
-    int32_t first = 0;
+    const struct rig_hooks *hooks = rank->rig->hooks;
 
-    if (rank->engine == NULL || rank->engine->attempts != 1) {
-        return;
-    }
     (void)pthread_mutex_lock(&rank->rig->mutex);
-    while (first < RIG_TENSORS_MOST && result->gradients[first].data != NULL) {
-        first++;
+    if (rank->engine->attempts == 1) {
+        keep_gradients(rank->rig->result, params);
     }
-    for (int32_t i = 0; i < params->count; i++) {
-        keep(result->gradients, &first, &params->table[i], params->table[i].grad);
+    if (hooks->on_gradients != NULL) {
+        hooks->on_gradients(hooks->context, rank->engine);
     }
     (void)pthread_mutex_unlock(&rank->rig->mutex);
+}
+
+static enum status look(struct rig_rank *rank)
+{
+    const struct rig_hooks *hooks = rank->rig->hooks;
+
+    if (hooks->on_step == NULL) {
+        return STATUS_OK;
+    }
+    TRY(engine_settle(rank->engine));
+    (void)pthread_mutex_lock(&rank->rig->mutex);
+    hooks->on_step(hooks->context, rank->engine);
+    (void)pthread_mutex_unlock(&rank->rig->mutex);
+    return STATUS_OK;
+}
+
+static int count_holes(const struct rig_tensor *tensors, int32_t count)
+{
+    int holes = 0;
+
+    for (int32_t i = 0; i < count; i++) {
+        for (size_t e = 0; e < tensors[i].elems; e++) {
+            holes += tensors[i].seen[e] == 0;
+        }
+    }
+    return holes;
 }
 
 static enum status evaluate(struct rig_rank *rank, int64_t step)
@@ -93,29 +162,27 @@ static enum status run_steps(struct rig_rank *rank)
         rank->own.lr[step] = engine->update.outcome.lr;
         rank->own.skipped[step] = engine->update.outcome.skipped ? 1 : 0;
         TRY(evaluate(rank, step));
+        TRY(look(rank));
     }
-    if (engine->sync != NULL && engine->head.copy != NULL) {
-        TRY(embedding_sync_wait_version(engine->sync, engine->update.updates, INT64_MAX));
-    }
-    return STATUS_OK;
+    return engine_settle(engine);
 }
 
 static void keep_weights(struct rig_rank *rank)
 {
     struct rig_result *result = rank->rig->result;
     const struct engine *engine = rank->engine;
-    int32_t copies = 0;
 
     (void)pthread_mutex_lock(&rank->rig->mutex);
     for (int32_t i = 0; i < engine->params.count; i++) {
-        keep(result->weights, &result->tensors, &engine->params.table[i],
-             engine->params.table[i].weight);
+        const struct param *param = &engine->params.table[i];
+
+        keep(result, result->weights, &result->tensors, param, param->weight, 0, param->elems);
     }
     if (engine->head.copy != NULL) {
         struct param wte;
 
         parameters_word_embedding(&engine->shape, &wte);
-        keep(result->copies, &copies, &wte, engine->head.copy);
+        keep(result, result->copies, &result->copy_count, &wte, engine->head.copy, 0, wte.elems);
     }
     (void)pthread_mutex_unlock(&rank->rig->mutex);
 }
@@ -209,7 +276,10 @@ static void compare_ranks(struct rig *rig)
             const struct rig_result *own = &rig->ranks[r].own;
 
             if (rig_bits(own->loss[step]) != rig_bits(result->loss[step]) ||
-                rig_bits(own->norm[step]) != rig_bits(result->norm[step])) {
+                rig_bits(own->norm[step]) != rig_bits(result->norm[step]) ||
+                rig_bits(own->lr[step]) != rig_bits(result->lr[step]) ||
+                rig_bits(own->valid_loss[step]) != rig_bits(result->valid_loss[step]) ||
+                own->skipped[step] != result->skipped[step]) {
                 result->ranks_disagree++;
             }
         }
@@ -219,6 +289,13 @@ static void compare_ranks(struct rig *rig)
 void rig_run(const char *yaml, const char *const *overrides, int override_count,
              struct rig_result *result)
 {
+    rig_run_watched(yaml, overrides, override_count, NULL, result);
+}
+
+void rig_run_watched(const char *yaml, const char *const *overrides, int override_count,
+                     const struct rig_hooks *hooks, struct rig_result *result)
+{
+    static const struct rig_hooks nobody = {.context = NULL};
     struct rig *rig = calloc(1, sizeof(*rig));
 
     memset(result, 0, sizeof(*result));
@@ -227,6 +304,7 @@ void rig_run(const char *yaml, const char *const *overrides, int override_count,
         return;
     }
     rig->result = result;
+    rig->hooks = hooks != NULL ? hooks : &nobody;
     (void)pthread_mutex_init(&rig->mutex, NULL);
     (void)snprintf(rig->directory, sizeof(rig->directory), "/tmp/weir-rig-XXXXXX");
     if (mkdtemp(rig->directory) == NULL) {
@@ -236,7 +314,9 @@ void rig_run(const char *yaml, const char *const *overrides, int override_count,
     }
     load_config(rig, yaml, overrides, override_count);
     if (result->status >= 0 && rig->config != NULL) {
-        rig->world = (int32_t)rig->config->parallel.pp;
+        const struct config_parallel *parallel = &rig->config->parallel;
+
+        rig->world = (int32_t)(parallel->pp * parallel->tp * parallel->dp);
         result->steps = rig->config->train.steps;
         for (int32_t r = 0; r < rig->world; r++) {
             rig->ranks[r].rig = rig;
@@ -247,6 +327,9 @@ void rig_run(const char *yaml, const char *const *overrides, int override_count,
             (void)pthread_join(rig->ranks[r].thread, NULL);
         }
         compare_ranks(rig);
+        result->holes = count_holes(result->weights, result->tensors) +
+                        count_holes(result->gradients, result->gradient_count) +
+                        count_holes(result->copies, result->copy_count);
     }
     config_destroy(&rig->config);
     remove_directory(rig->directory);
@@ -264,12 +347,51 @@ const struct rig_tensor *rig_find(const struct rig_tensor *tensors, int32_t coun
     return NULL;
 }
 
+static bool same_tensors(const struct rig_tensor *a, const struct rig_tensor *b, int32_t count,
+                         const char *what, char *text, size_t text_bytes)
+{
+    for (int32_t i = 0; i < count; i++) {
+        const struct rig_tensor *other = rig_find(b, RIG_TENSORS_MOST, a[i].name);
+
+        if (other == NULL || other->elems != a[i].elems ||
+            memcmp(a[i].data, other->data, a[i].elems * sizeof(float)) != 0) {
+            (void)snprintf(text, text_bytes, "%s of %s differ", what, a[i].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool rig_same(const struct rig_result *a, const struct rig_result *b, char *text, size_t text_bytes)
+{
+    if (a->steps != b->steps || a->tensors != b->tensors ||
+        a->gradient_count != b->gradient_count) {
+        (void)snprintf(text, text_bytes, "steps or tensors differ in number");
+        return false;
+    }
+    for (int64_t step = 0; step < a->steps; step++) {
+        if (rig_bits(a->loss[step]) != rig_bits(b->loss[step]) ||
+            rig_bits(a->norm[step]) != rig_bits(b->norm[step])) {
+            (void)snprintf(text, text_bytes, "step %lld: losses %.17g %.17g, norms %.17g %.17g",
+                           (long long)step + 1, a->loss[step], b->loss[step], a->norm[step],
+                           b->norm[step]);
+            return false;
+        }
+    }
+    return same_tensors(a->gradients, b->gradients, a->gradient_count, "gradients", text,
+                        text_bytes) &&
+           same_tensors(a->weights, b->weights, a->tensors, "weights", text, text_bytes);
+}
+
 void rig_release(struct rig_result *result)
 {
     for (int32_t i = 0; i < RIG_TENSORS_MOST; i++) {
         free(result->gradients[i].data);
+        free(result->gradients[i].seen);
         free(result->weights[i].data);
+        free(result->weights[i].seen);
     }
     free(result->copies[0].data);
+    free(result->copies[0].seen);
     memset(result, 0, sizeof(*result));
 }

@@ -1,25 +1,42 @@
 /*
- * engine_rig -- a whole pipeline inside one test: each rank is a thread with an engine of its own.
+ * engine_rig -- a whole job inside one test: each rank is a thread with an engine of its own.
  *
  * The planes are the real ones (shared memory, ZeroMQ over ipc in a directory of the test's own).
- * What a run came to is collected by name, so that layouts can be compared.
+ * What a run came to is collected by name, put together from the shards, so that layouts can be
+ * compared; where several ranks have the same elements (replicas, and what shards have in common)
+ * they must have the same bits.
  */
 #ifndef TESTS_STAGES_ENGINE_RIG_H
 #define TESTS_STAGES_ENGINE_RIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
 #define RIG_STEPS_MOST   64
-#define RIG_TENSORS_MOST 256
-#define RIG_RANKS_MOST   8
+#define RIG_TENSORS_MOST 512
+#define RIG_RANKS_MOST   64
 
+struct engine;
+
+/* A look into a running job, from the thread of each rank, one rank at a time. Either may be
+ * NULL. */
+struct rig_hooks {
+    void *context;
+    /* The gradients of a step are complete, its update has not begun: may change them. */
+    void (*on_gradients)(void *context, const struct engine *engine);
+    /* After a step (and its evaluation), when the update has arrived everywhere. */
+    void (*on_step)(void *context, const struct engine *engine);
+};
+
+/* A whole tensor. */
 struct rig_tensor {
     char name[96];
     size_t elems;
-    float *data; /* owns */
+    float *data;         /* owns */
+    unsigned char *seen; /* owns; whether a rank has given the element */
 };
 
 struct rig_result {
@@ -34,9 +51,13 @@ struct rig_result {
     int32_t tensors;
     struct rig_tensor gradients[RIG_TENSORS_MOST]; /* of the first step, before clipping */
     struct rig_tensor weights[RIG_TENSORS_MOST];   /* at the end */
+    int32_t gradient_count;
     struct rig_tensor
-        copies[1];      /* the head's copy of wte at the end; elems 0 where there is none */
-    int ranks_disagree; /* a rank had another loss or norm than rank 0 */
+        copies[1]; /* the head's copy of wte at the end; elems 0 where there is none */
+    int32_t copy_count;
+    int ranks_disagree;  /* a rank had another loss, norm, lr, skip or held-out loss than rank 0 */
+    int copies_disagree; /* elements that two ranks have, with other bits */
+    int holes;           /* elements that no rank has given */
 };
 
 /* Runs the configuration `yaml` (text) with "section.key=value" overrides; evaluates after every
@@ -44,8 +65,17 @@ struct rig_result {
 void rig_run(const char *yaml, const char *const *overrides, int override_count,
              struct rig_result *result);
 
+/* The same, watched; hooks may be NULL. */
+void rig_run_watched(const char *yaml, const char *const *overrides, int override_count,
+                     const struct rig_hooks *hooks, struct rig_result *result);
+
 const struct rig_tensor *rig_find(const struct rig_tensor *tensors, int32_t count,
                                   const char *name);
+
+/* Whether two runs are the same to the last bit: losses, norms, first gradients, weights. Writes what
+ * differs first, and returns false, where they are not. */
+bool rig_same(const struct rig_result *a, const struct rig_result *b, char *text,
+              size_t text_bytes);
 
 /* The bits of a number, so that equal means equal, NaN and signed zeros included. */
 uint64_t rig_bits(double value);

@@ -145,9 +145,9 @@ static void test_contradictions_name_their_values(void **state)
 static void test_what_this_build_cannot_do_is_refused_by_name(void **state)
 {
     static const char *const later[] = {
-        "parallel.tp=2",        "parallel.dp=2",           "precision.dtype=bf16",
-        "model.dropout=0.1",    "optimizer.name=sgd",      "parallel.zero_stage=1",
-        "train.recompute=full", "parallel.schedule=zb_h1", "model.tied_embeddings=false",
+        "precision.dtype=bf16",       "model.dropout=0.1",          "optimizer.name=sgd",
+        "parallel.zero_stage=1",      "train.recompute=full",       "parallel.schedule=zb_h1",
+        "parallel.sequence_slices=2", "parallel.extra_in_flight=1", "parallel.device=cuda",
     };
 
     (void)state;

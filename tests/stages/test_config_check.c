@@ -175,11 +175,170 @@ static void times_and_steps_have_to_be_in_order(void **state)
     assert_non_null(strstr(status_last()->message, "5 is after trace.last_step 4"));
 }
 
+static void assert_legal(const char *first, const char *second, struct config **config)
+{
+    if (config_rig_load(config_rig_legal(), first, second, config) != STATUS_OK) {
+        fail_msg("%s %s: %s", first, second != NULL ? second : "", status_last()->message);
+    }
+}
+
 static void virtual_stages_are_refused_with_the_schedules_that_have_them(void **state)
 {
+    struct config *config = NULL;
+
     (void)state;
-    assert_refused("--parallel.virtual_stages=2", "schedule 1f1b");
-    assert_refused("--parallel.virtual_stages=2", "interleaved_1f1b");
+    assert_refused("--parallel.virtual_stages=2",
+                   "virtual_stages: 2 is not legal with parallel.schedule 1f1b");
+    assert_refused("--parallel.virtual_stages=2", "legal now: interleaved_1f1b");
+    assert_int_equal(config_rig_load(config_rig_legal(), "--parallel.schedule=gpipe",
+                                     "--parallel.virtual_stages=3", &config),
+                     STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "3 is not legal with parallel.schedule gpipe"));
+    assert_non_null(strstr(status_last()->message, "legal now: interleaved_1f1b, file:PATH"));
+}
+
+static void a_plan_from_a_file_has_as_many_chunks_as_it_says(void **state)
+{
+    struct config *config = NULL;
+
+    (void)state;
+    assert_int_equal(config_rig_load(config_rig_legal(), "--parallel.schedule=file:a/plan.csv",
+                                     "--parallel.virtual_stages=3", &config),
+                     STATUS_OK);
+    assert_int_equal(config->parallel.schedule, SCHEDULE_FILE);
+    assert_string_equal(config->parallel.schedule_file, "a/plan.csv");
+    assert_int_equal(config->parallel.virtual_stages, 3);
+    config_destroy(&config);
+    /* The last word wins whole. */
+    assert_int_equal(config_rig_load(config_rig_legal(), "--parallel.schedule=file:a/plan.csv",
+                                     "--parallel.schedule=gpipe", &config),
+                     STATUS_OK);
+    assert_int_equal(config->parallel.schedule, SCHEDULE_GPIPE);
+    assert_string_equal(config->parallel.schedule_file, "");
+    config_destroy(&config);
+    assert_refused("--parallel.schedule=file:", "interleaved_1f1b, file:PATH; found file:");
+    assert_refused("--parallel.schedule=file", "interleaved_1f1b, file:PATH; found file");
+}
+
+/* 6 layers on 4 ranks of 2 chunks: virtual stages in model order, the last ones empty. */
+static void layers_are_split_over_virtual_stages_in_model_order(void **state)
+{
+    static const int64_t even[] = {1, 1, 1, 1, 1, 1, 0, 0};
+    static const int64_t given[] = {0, 1, 0, 2, 0, 1, 2, 0};
+    struct config *config = NULL;
+
+    (void)state;
+    assert_legal("--parallel.schedule=interleaved_1f1b", "--parallel.virtual_stages=2", &config);
+    assert_int_equal(config->parallel.virtual_stages, 2);
+    assert_memory_equal(config->parallel.layers_per_stage, even, sizeof(even));
+    config_destroy(&config);
+    assert_legal("--parallel.schedule=interleaved_1f1b", NULL, &config);
+    assert_int_equal(config->parallel.virtual_stages, 1);
+    config_destroy(&config);
+    assert_int_equal(
+        config_rig_load("model: {num_layers: 6, hidden_size: 64, num_heads: 4, seq_len: 32}\n"
+                        "parallel: {pp: 4, schedule: interleaved_1f1b, virtual_stages: 2,\n"
+                        "  layers_per_stage: [0, 1, 0, 2, 0, 1, 2, 0]}\n"
+                        "train: {steps: 1, micro_batch_size: 1, num_microbatches: 1}\n"
+                        "optimizer: {lr: 3e-4}\n"
+                        "data: {train: text.txt}\n",
+                        NULL, NULL, &config),
+        STATUS_OK);
+    assert_memory_equal(config->parallel.layers_per_stage, given, sizeof(given));
+    config_destroy(&config);
+    assert_int_equal(config_rig_load(config_rig_legal(), "--parallel.schedule=interleaved_1f1b",
+                                     "--parallel.virtual_stages=257", &config),
+                     STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "257 x parallel.pp 4 is 1028 chunks"));
+    assert_non_null(strstr(status_last()->message, "virtual_stages 256 with this pp"));
+}
+
+/* 4 heads and an inner width of 256, or 6 heads and 90: what divides both. */
+static void shards_divide_heads_and_inner_width_or_are_refused_with_those_that_do(void **state)
+{
+    static const char other[] =
+        "model: {num_layers: 2, hidden_size: 30, num_heads: 6, ffn_hidden_size: 90, seq_len: 8,\n"
+        "  vocab_size: 5}\n"
+        "train: {steps: 1, micro_batch_size: 1, num_microbatches: 1}\n"
+        "optimizer: {lr: 3e-4}\n"
+        "data: {train: tokens.safetensors}\n";
+    struct config *config = NULL;
+
+    (void)state;
+    assert_legal("--parallel.tp=4", "--parallel.dp=3", &config);
+    assert_int_equal(config->parallel.tp, 4);
+    assert_int_equal(config->parallel.dp, 3);
+    assert_int_equal(config->train.global_batch_size, 24);
+    config_destroy(&config);
+    /* A vocabulary of 257 is no multiple of anything. */
+    assert_legal("--parallel.tp=4", "--model.vocab_size=257", &config);
+    config_destroy(&config);
+    assert_refused("--parallel.tp=3",
+                   "--parallel.tp=3: parallel.tp: expected a divisor of model.num_heads 4 and of "
+                   "model.ffn_hidden_size 256, found 3; legal for this model: 1, 2, 4");
+    assert_refused("--parallel.tp=8", "found 8; legal for this model: 1, 2, 4");
+    assert_int_equal(config_rig_load(config_rig_legal(), "--parallel.tp=4",
+                                     "--model.ffn_hidden_size=130", &config),
+                     STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "ffn_hidden_size 130, found 4"));
+    assert_non_null(strstr(status_last()->message, "legal for this model: 1, 2"));
+    assert_int_equal(config_rig_load(other, "--parallel.tp=3", NULL, &config), STATUS_OK);
+    config_destroy(&config);
+    config_rig_refuses(other, "--parallel.tp=6", "parallel.tp: 6 is more than model.vocab_size 5");
+    config_rig_refuses(other, "--parallel.tp=6", "legal for this model: 1, 2, 3");
+}
+
+static void token_types_need_a_format_that_has_them(void **state)
+{
+    static const char pairs[] =
+        "model: {num_layers: 2, hidden_size: 32, num_heads: 4, seq_len: 8, vocab_size: 61}\n"
+        "train: {steps: 1, micro_batch_size: 1, num_microbatches: 1}\n"
+        "optimizer: {lr: 3e-4}\n"
+        "data: {train: pairs.safetensors}\n";
+    struct config *config = NULL;
+
+    (void)state;
+    assert_int_equal(config_rig_load(pairs, NULL, NULL, &config), STATUS_OK);
+    assert_int_equal(config->model.num_tokentypes, 0);
+    config_destroy(&config);
+    assert_int_equal(config_rig_load(pairs, "--model.num_tokentypes=2", NULL, &config), STATUS_OK);
+    assert_int_equal(config->model.num_tokentypes, 2);
+    config_destroy(&config);
+    assert_refused(
+        "--model.num_tokentypes=2",
+        "--model.num_tokentypes=2: model.num_tokentypes: expected 0 for data.format text");
+    assert_refused("--model.num_tokentypes=-1", "an integer from 0 to");
+}
+
+static void the_number_of_ranks_has_a_bound(void **state)
+{
+    struct config *config = NULL;
+
+    (void)state;
+    assert_legal("--parallel.tp=4", "--parallel.dp=64", &config);
+    config_destroy(&config);
+    assert_int_equal(
+        config_rig_load(config_rig_legal(), "--parallel.pp=17", "--parallel.dp=64", &config),
+        STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "parallel: pp 17 x tp 1 x dp 64 is 1088 ranks; "
+                                                   "at most 1024"));
+    assert_refused("--parallel.dp=65", "parallel.dp: expected an integer from 1 to 64");
+    assert_refused("--parallel.tp=65", "parallel.tp: expected an integer from 1 to 64");
+}
+
+static void the_batch_counts_the_replicas(void **state)
+{
+    (void)state;
+    config_rig_refuses(with_batch("micro_batch_size: 4, global_batch_size: 40"), "--parallel.dp=3",
+                       "40 is no multiple of train.micro_batch_size 4 x parallel.dp 3 = 12; "
+                       "nearest legal: global_batch_size 36 or 48");
+    config_rig_refuses(with_batch("micro_batch_size: 1048576, num_microbatches: 1048576"),
+                       "--parallel.dp=2",
+                       "train.global_batch_size: follows from the other batch keys as "
+                       "2199023255552; at most 1099511627776");
+    config_rig_refuses(with_batch("micro_batch_size: 1, global_batch_size: 1048577"), NULL,
+                       "train.num_microbatches: follows from the other batch keys as 1048577; at "
+                       "most 1048576");
 }
 
 int main(void)
@@ -197,6 +356,12 @@ int main(void)
         cmocka_unit_test(shares_have_to_be_a_whole),
         cmocka_unit_test(times_and_steps_have_to_be_in_order),
         cmocka_unit_test(virtual_stages_are_refused_with_the_schedules_that_have_them),
+        cmocka_unit_test(a_plan_from_a_file_has_as_many_chunks_as_it_says),
+        cmocka_unit_test(layers_are_split_over_virtual_stages_in_model_order),
+        cmocka_unit_test(shards_divide_heads_and_inner_width_or_are_refused_with_those_that_do),
+        cmocka_unit_test(token_types_need_a_format_that_has_them),
+        cmocka_unit_test(the_number_of_ranks_has_a_bound),
+        cmocka_unit_test(the_batch_counts_the_replicas),
     };
 
     return cmocka_run_group_tests_name("config_check", tests, config_rig_open, config_rig_close);

@@ -16,7 +16,7 @@
 /* As the design writes the file: a key, or a key and its default. */
 static const char contract[] =
     "model.num_layers\nmodel.hidden_size\nmodel.num_heads\nmodel.ffn_hidden_size: 4h\n"
-    "model.seq_len\nmodel.max_positions: seq_len\nmodel.vocab_size\n"
+    "model.seq_len\nmodel.max_positions: seq_len\nmodel.vocab_size\nmodel.num_tokentypes: 0\n"
     "model.tied_embeddings: true\nmodel.dropout: 0.0\nmodel.init_std: 0.02\n"
     "model.layer_norm_eps: 1.0e-5\n"
     "parallel.pp: 1\nparallel.tp: 1\nparallel.dp: 1\nparallel.virtual_stages: 1\n"
@@ -99,6 +99,8 @@ static void legal_values_are_said_in_words(void **state)
     assert_string_equal(legal, "one of auto, text, samples");
     config_schema_later(config_schema_find("data", "format"), legal, sizeof(legal));
     assert_string_equal(legal, "megatron, llmc, uint16");
+    config_schema_legal(config_schema_find("parallel", "schedule"), legal, sizeof(legal));
+    assert_string_equal(legal, "one of gpipe, 1f1b, interleaved_1f1b, file:PATH");
     config_schema_legal(config_schema_find("data", "format"), legal, 8);
     assert_string_equal(legal, "one of ");
 }

@@ -111,8 +111,17 @@ static void words_stand_for_what_the_machine_or_the_run_decides(void **state)
     assert_true(config->precision.loss_scale == 1.0);
     assert_int_equal(config->parallel.lane_depth, 2);
     assert_int_equal(config->parallel.early_send, CONFIG_AUTO);
-    assert_int_equal(config->parallel.embedding_sync_zmq, CONFIG_AUTO);
+    assert_int_equal(config->parallel.embedding_sync, EMBEDDING_SYNC_AUTO);
     assert_int_equal(config->parallel.device, CONFIG_DEVICE_AUTO);
+    config_destroy(&config);
+    config = load("--parallel.embedding_sync=zmq");
+    assert_int_equal(config->parallel.embedding_sync, EMBEDDING_SYNC_ZMQ);
+    config_destroy(&config);
+    config = load("--parallel.embedding_sync=data_plane");
+    assert_int_equal(config->parallel.embedding_sync, EMBEDDING_SYNC_DATA_PLANE);
+    config_destroy(&config);
+    config = load("--model.tied_embeddings=false");
+    assert_false(config->model.tied_embeddings);
     config_destroy(&config);
     config = load("--train.threads=3");
     assert_int_equal(config->train.threads, 3);
@@ -225,7 +234,8 @@ static void what_comes_later_is_legal_at_its_default_however_written(void **stat
     assert_refused("--checkpoint.allow_change=[seed]", "not supported by this build yet");
     assert_refused("--checkpoint.every=5", "5 is not supported by this build yet; legal now: 0");
     assert_refused("--parallel.schedule=zb_h1", "legal now: one of gpipe, 1f1b");
-    assert_refused("--parallel.schedule=nonsense", "expected one of gpipe, 1f1b; found nonsense");
+    assert_refused("--parallel.schedule=nonsense",
+                   "expected one of gpipe, 1f1b, interleaved_1f1b, file:PATH; found nonsense");
     assert_refused("--checkpoint.every=-5", "expected an integer from 0");
 }
 

@@ -58,6 +58,11 @@ static void what_is_written_reads_back_to_the_same_configuration(void **state)
     assert_round_trip("train.seed=9223372036854775807", "optimizer.lr_schedule=wsd");
     assert_round_trip("checkpoint.import=init.safetensors", "checkpoint.import_prefix=init.");
     assert_round_trip("parallel.pp=1024", "parallel.embedding_sync=zmq");
+    assert_round_trip("parallel.tp=2", "parallel.embedding_sync=data_plane");
+    assert_round_trip("parallel.dp=8", "model.tied_embeddings=false");
+    assert_round_trip("parallel.schedule=interleaved_1f1b", "parallel.virtual_stages=3");
+    assert_round_trip("parallel.schedule=file:plan.csv", "parallel.virtual_stages=2");
+    assert_round_trip("parallel.schedule=file:../a \"b\": # {}.csv", NULL);
 }
 
 static void every_key_is_written_in_the_order_of_the_table(void **state)
@@ -124,8 +129,13 @@ static void the_hash_differs_with_every_value(void **state)
     static const char *const changes[] = {"model.num_layers=7",
                                           "parallel.pp=3",
                                           "parallel.schedule=gpipe",
+                                          "parallel.schedule=file:plan.csv",
                                           "train.seed=1235",
                                           "parallel.early_send=true",
+                                          "parallel.tp=2",
+                                          "parallel.dp=2",
+                                          "parallel.embedding_sync=data_plane",
+                                          "model.tied_embeddings=false",
                                           "data.shuffle=false",
                                           "optimizer.beta1=0.91",
                                           "train.run_dir=elsewhere",
@@ -145,6 +155,15 @@ static void the_hash_differs_with_every_value(void **state)
         assert_true(config_hash(config) != hash);
         config_destroy(&config);
     }
+    assert_int_equal(config_rig_load(config_rig_legal(), changes[3], NULL, &config), STATUS_OK);
+    uint64_t plan_hash = config_hash(config);
+
+    config_destroy(&config);
+    assert_int_equal(
+        config_rig_load(config_rig_legal(), "parallel.schedule=file:plan.csw", NULL, &config),
+        STATUS_OK);
+    assert_true(config_hash(config) != plan_hash);
+    config_destroy(&config);
     assert_int_equal(config_rig_load(config_rig_legal(), "--overwrite", NULL, &config), STATUS_OK);
     assert_true(config_hash(config) == hash);
     config_destroy(&config);
@@ -173,6 +192,23 @@ static void the_plan_has_the_shape_of_the_configuration(void **state)
     config_plan_shape(config, &shape);
     assert_false(shape.early_send);
     assert_false(shape.embedding_sync);
+    assert_false(shape.reduce);
+    config_destroy(&config);
+    assert_int_equal(config_rig_load(config_rig_legal(), "parallel.schedule=interleaved_1f1b",
+                                     "parallel.virtual_stages=2", &config),
+                     STATUS_OK);
+    config_plan_shape(config, &shape);
+    assert_int_equal(shape.schedule, SCHEDULE_INTERLEAVED_1F1B);
+    assert_int_equal(shape.ranks, 4);
+    assert_int_equal(shape.virtual_stages, 2);
+    assert_true(shape.embedding_sync);
+    config_destroy(&config);
+    assert_int_equal(config_rig_load(config_rig_legal(), "model.tied_embeddings=false",
+                                     "parallel.dp=2", &config),
+                     STATUS_OK);
+    config_plan_shape(config, &shape);
+    assert_false(shape.embedding_sync);
+    assert_true(shape.reduce);
     config_destroy(&config);
 }
 

@@ -35,17 +35,24 @@ static int remove_path(void **state)
     return unlink(path);
 }
 
-static enum status open_samples(const char *file, int64_t positions, int64_t vocab,
-                                struct dataset **dataset)
+static enum status open_typed(const char *file, int64_t positions, int64_t vocab, int64_t types,
+                              struct dataset **dataset)
 {
     const struct dataset_config config = {.path = file,
                                           .format = DATASET_SAMPLES,
                                           .positions = positions,
                                           .vocab = vocab,
+                                          .types = types,
                                           .end = 1.0};
 
     *dataset = NULL;
     return dataset_open(&config, dataset);
+}
+
+static enum status open_samples(const char *file, int64_t positions, int64_t vocab,
+                                struct dataset **dataset)
+{
+    return open_typed(file, positions, vocab, 0, dataset);
 }
 
 static struct safetensors_entry tokens_entry(const int32_t *tokens)
@@ -68,6 +75,18 @@ static struct safetensors_entry mask_entry(const float *mask)
                                             .shape = {ROWS, T},
                                             .bytes = sizeof(float) * ROWS * T,
                                             .data = mask};
+
+    return entry;
+}
+
+static struct safetensors_entry types_entry(const int32_t *types)
+{
+    const struct safetensors_entry entry = {.name = "tokentypes",
+                                            .dtype = SAFETENSORS_I32,
+                                            .dims = 3,
+                                            .shape = {1, ROWS, T},
+                                            .bytes = sizeof(int32_t) * ROWS * T,
+                                            .data = types};
 
     return entry;
 }
@@ -204,6 +223,71 @@ static void a_file_without_samples_is_refused(void **state)
     assert_refused(&entries[1], 1, T, 16, "at least one sample", "tokens");
 }
 
+static const int32_t types_good[ROWS * T] = {0, 0, 1, 0, 1, 1, 2, 2, 2, 0, 0, 0};
+
+static void token_types_are_read_beside_the_tokens(void **state)
+{
+    const struct safetensors_entry entries[2] = {types_entry(types_good),
+                                                 tokens_entry(tokens_good)};
+    struct dataset *dataset = NULL;
+    int32_t tokens[T];
+    int32_t types[T];
+
+    (void)state;
+    assert_int_equal(safetensors_write(path, entries, 2, NULL, 0), STATUS_OK);
+    assert_int_equal(open_typed(path, T, 16, 3, &dataset), STATUS_OK);
+    for (int64_t row = 0; row < ROWS; row++) {
+        dataset_read(dataset, row, tokens, NULL, NULL);
+        dataset_read_types(dataset, row, types);
+        assert_int_equal(tokens[0], row * (T + 1));
+        assert_memory_equal(types, types_good + row * T, sizeof(types));
+    }
+    dataset_close(&dataset);
+}
+
+static void assert_types_refused(const struct safetensors_entry *types, const char *first,
+                                 const char *second)
+{
+    const struct safetensors_entry entries[2] = {
+        tokens_entry(tokens_good), types != NULL ? *types : tokens_entry(tokens_good)};
+    struct dataset *dataset = NULL;
+
+    assert_int_equal(safetensors_write(path, entries, types != NULL ? 2 : 1, NULL, 0), STATUS_OK);
+    assert_int_equal(open_typed(path, T, 16, 3, &dataset), STATUS_ERR_REFUSED);
+    assert_null(dataset);
+    assert_non_null(strstr(status_last()->message, path));
+    assert_non_null(strstr(status_last()->message, "tokentypes"));
+    assert_non_null(strstr(status_last()->message, first));
+    assert_non_null(strstr(status_last()->message, second));
+    /* A model without token types does not look. */
+    assert_int_equal(open_samples(path, T, 16, &dataset), STATUS_OK);
+    dataset_close(&dataset);
+}
+
+static void token_types_that_are_missing_or_wrong_are_refused(void **state)
+{
+    int32_t values[ROWS * T] = {0};
+    struct safetensors_entry types = types_entry(values);
+
+    (void)state;
+    assert_types_refused(NULL, "model.num_tokentypes 3", "found none");
+    values[7] = 3;
+    assert_types_refused(&types, "sample 2, position 1", "found 3");
+    values[7] = -1;
+    assert_types_refused(&types, "[0, 3) (model.num_tokentypes)", "found -1");
+    values[7] = 0;
+    types.shape[1] = ROWS - 1;
+    types.bytes = (size_t)(ROWS - 1) * T * sizeof(int32_t);
+    assert_types_refused(&types, "expected 4 rows", "found 3");
+    types = types_entry(values);
+    types.shape[1] = T;
+    types.shape[2] = ROWS;
+    assert_types_refused(&types, "last dimension of 3", "(1, 3, 4)");
+    types = types_entry(values);
+    types.dtype = SAFETENSORS_F32;
+    assert_types_refused(&types, "expected I32", "another dtype");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +297,8 @@ int main(void)
         cmocka_unit_test(a_mask_other_than_0_and_1_is_refused_with_its_place),
         cmocka_unit_test(shapes_that_do_not_fit_seq_len_are_refused_with_the_shape),
         cmocka_unit_test(a_file_without_samples_is_refused),
+        cmocka_unit_test(token_types_are_read_beside_the_tokens),
+        cmocka_unit_test(token_types_that_are_missing_or_wrong_are_refused),
     };
 
     return cmocka_run_group_tests_name("dataset_samples", tests, make_path, remove_path);

@@ -19,14 +19,16 @@
 #define VOCAB     256
 
 static char samples_path[64];
+static char words_path[64]; /* the same with five words */
 
 static const char base_yaml[] =
     "model: {num_layers: 3, hidden_size: 16, num_heads: 2, seq_len: 8, vocab_size: 256}\n"
     "train: {steps: 4, micro_batch_size: 2, num_microbatches: 2, run_dir: unused}\n"
     "optimizer: {lr: 0.01, warmup_steps: 4, decay_steps: 10}\n";
 
-/* The second global batch has no target at all. */
-static int make_samples(void **state)
+/* The second global batch has no target at all, and of the fourth only the first half has any: of two
+ * replicas the second has none. */
+static int write_samples(char *path, size_t path_bytes, int32_t vocab)
 {
     static int32_t tokens[SAMPLES * (POSITIONS + 1)];
     static float mask[SAMPLES * POSITIONS];
@@ -46,27 +48,37 @@ static int make_samples(void **state)
     };
     int descriptor = -1;
 
-    (void)state;
-    (void)snprintf(samples_path, sizeof(samples_path), "/tmp/weir-engine-XXXXXX.safetensors");
-    descriptor = mkstemps(samples_path, 12);
+    (void)snprintf(path, path_bytes, "/tmp/weir-engine-XXXXXX.safetensors");
+    descriptor = mkstemps(path, 12);
     if (descriptor < 0 || close(descriptor) != 0) {
         return -1;
     }
     for (int i = 0; i < SAMPLES * (POSITIONS + 1); i++) {
-        tokens[i] = (i * 37 + i / 9) % VOCAB;
+        tokens[i] = (i * 37 + i / 9) % vocab;
     }
     for (int i = 0; i < SAMPLES * POSITIONS; i++) {
         int batch = i / (4 * POSITIONS);
 
-        mask[i] = batch == 1 ? 0.0F : 1.0F;
+        int row = i / POSITIONS % 4;
+
+        mask[i] = batch == 1 || (batch == 3 && row >= 2) ? 0.0F : 1.0F;
     }
-    return safetensors_write(samples_path, entries, 2, NULL, 0) < 0 ? -1 : 0;
+    return safetensors_write(path, entries, 2, NULL, 0) < 0 ? -1 : 0;
+}
+
+static int make_samples(void **state)
+{
+    (void)state;
+    return write_samples(samples_path, sizeof(samples_path), VOCAB) != 0 ||
+                   write_samples(words_path, sizeof(words_path), 5) != 0
+               ? -1
+               : 0;
 }
 
 static int remove_samples(void **state)
 {
     (void)state;
-    return unlink(samples_path);
+    return unlink(samples_path) | unlink(words_path);
 }
 
 static void run_engine(int pp, const char *more, struct rig_result *run)
@@ -102,6 +114,104 @@ static void test_a_batch_without_targets_is_a_counted_step_without_an_update(voi
     }
 }
 
+/* A layout as overrides, ended by NULL. */
+struct layout {
+    const char *options[4];
+};
+
+static const struct layout layouts[] = {
+    {{"parallel.dp=2", "train.num_microbatches=1", "parallel.pp=1", NULL}},
+    {{"parallel.dp=2", "train.num_microbatches=1", "parallel.pp=2", NULL}},
+    {{"parallel.tp=2", "parallel.pp=1", NULL, NULL}},
+    {{"parallel.tp=2", "parallel.pp=2", NULL, NULL}},
+    {{"parallel.virtual_stages=2", "parallel.schedule=interleaved_1f1b", "parallel.pp=2", NULL}},
+    {{"parallel.virtual_stages=3", "parallel.schedule=interleaved_1f1b", "parallel.pp=1", NULL}},
+};
+
+#define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+
+static void run_layout(const struct layout *layout, const char *more, struct rig_result *run)
+{
+    char data[96];
+    const char *overrides[8] = {data, "data.shuffle=false", "train.threads=1"};
+    int count = 3;
+
+    (void)snprintf(data, sizeof(data), "data.train=%s", samples_path);
+    for (int i = 0; layout->options[i] != NULL; i++) {
+        overrides[count++] = layout->options[i];
+    }
+    if (more != NULL) {
+        overrides[count++] = more;
+    }
+    rig_run(base_yaml, overrides, count, run);
+    if (run->status < 0) {
+        fail_msg("%s %s: %s", layout->options[0], layout->options[1], run->message);
+    }
+    assert_int_equal(run->ranks_disagree, 0);
+    assert_int_equal(run->copies_disagree, 0);
+}
+
+/* A whole batch without a target, and a replica without any while the other has some: the losses are
+ * those of one process, and the step without is skipped everywhere. */
+static void test_ranks_without_targets_do_what_all_do(void **state)
+{
+    static struct rig_result alone;
+    static struct rig_result run;
+
+    (void)state;
+    run_engine(1, "train.threads=1", &alone);
+    assert_int_equal(alone.status, STATUS_OK);
+    for (size_t i = 0; i < LAYOUTS; i++) {
+        run_layout(&layouts[i], NULL, &run);
+        for (int64_t step = 0; step < run.steps; step++) {
+            assert_int_equal(run.skipped[step], step == 1 ? 1 : 0);
+            assert_true(fabs(run.loss[step] - alone.loss[step]) <= 2e-6 * fabs(alone.loss[step]));
+        }
+        rig_release(&run);
+    }
+    rig_release(&alone);
+}
+
+static void run_words(const char *tied, const char *tp, const char *pp, struct rig_result *run)
+{
+    char data[96];
+    const char *overrides[] = {data,
+                               "data.shuffle=false",
+                               "train.threads=1",
+                               "model.vocab_size=5",
+                               "model.num_heads=4",
+                               tied,
+                               tp,
+                               pp};
+
+    (void)snprintf(data, sizeof(data), "data.train=%s", words_path);
+    rig_run(base_yaml, overrides, 8, run);
+    if (run->status < 0) {
+        fail_msg("%s %s %s: %s", tied, tp, pp, run->message);
+    }
+    assert_int_equal(run->ranks_disagree + run->copies_disagree + run->holes, 0);
+}
+
+/* Five words on four shards, in parts of two: the last one has no row of the word embedding and of the head. */
+static void test_a_shard_without_words_has_the_training_of_all(void **state)
+{
+    static const char *const ties[] = {"model.tied_embeddings=true", "model.tied_embeddings=false"};
+    static const char *const depths[] = {"parallel.pp=1", "parallel.pp=2"};
+    static struct rig_result alone;
+    static struct rig_result run;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        run_words(ties[i % 2], "parallel.tp=1", "parallel.pp=1", &alone);
+        run_words(ties[i % 2], "parallel.tp=4", depths[i / 2], &run);
+        for (int64_t step = 0; step < run.steps; step++) {
+            assert_true(fabs(run.loss[step] - alone.loss[step]) <= 2e-6 * fabs(alone.loss[step]));
+        }
+        rig_release(&run);
+        rig_release(&alone);
+    }
+}
+
 static void test_the_first_loss_is_near_the_logarithm_of_the_vocabulary(void **state)
 {
     static struct rig_result run;
@@ -114,6 +224,27 @@ static void test_the_first_loss_is_near_the_logarithm_of_the_vocabulary(void **s
 }
 
 #ifdef WEIR_FAULTS
+/* table[0] of these ranks is a tensor that other ranks have too, and answer for in the norm. */
+static void test_a_gradient_that_is_bad_in_one_copy_skips_the_step(void **state)
+{
+    static struct rig_result run;
+    static const struct layout shards = {{"parallel.tp=2", "parallel.pp=3", NULL}};
+    static const struct layout replicas = {
+        {"parallel.dp=2", "parallel.pp=3", "train.num_microbatches=1", NULL}};
+    static const char *const faults[] = {"poison@3:3", "poison@5:3"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(setenv("WEIR_FAULT", faults[i % 2], 1), 0);
+        run_layout(i < 2 ? &shards : &replicas, NULL, &run);
+        assert_int_equal(unsetenv("WEIR_FAULT"), 0);
+        assert_int_equal(run.skipped[2], 1);
+        assert_int_equal(run.skipped[3], 0);
+        assert_true(isfinite(run.norm[3]) != 0 && isfinite(run.loss[3]) != 0);
+        rig_release(&run);
+    }
+}
+
 static void test_a_poisoned_gradient_skips_the_step_on_all_ranks_alike(void **state)
 {
     static struct rig_result run;
@@ -170,8 +301,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_batch_without_targets_is_a_counted_step_without_an_update),
+        cmocka_unit_test(test_ranks_without_targets_do_what_all_do),
+        cmocka_unit_test(test_a_shard_without_words_has_the_training_of_all),
         cmocka_unit_test(test_the_first_loss_is_near_the_logarithm_of_the_vocabulary),
 #ifdef WEIR_FAULTS
+        cmocka_unit_test(test_a_gradient_that_is_bad_in_one_copy_skips_the_step),
         cmocka_unit_test(test_a_poisoned_gradient_skips_the_step_on_all_ranks_alike),
 #endif
         cmocka_unit_test(test_a_memory_limit_that_is_too_small_is_refused_with_the_table),

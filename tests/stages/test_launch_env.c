@@ -119,7 +119,14 @@ static void half_a_launcher_is_refused_by_the_name_that_is_missing(void **state)
 {
     (void)state;
     set("WORLD_SIZE", "2");
-    assert_refused("RANK is \"\"");
+    assert_refused("WORLD_SIZE is \"2\" but RANK is not set");
+    assert_int_equal(unsetenv("WORLD_SIZE"), 0);
+    set("RANK", "1");
+    assert_refused("RANK is \"1\" but WORLD_SIZE is not set");
+    /* Another launcher's variables do not make up for it. */
+    set("PMI_RANK", "0");
+    set("PMI_SIZE", "2");
+    assert_refused("RANK is \"1\" but WORLD_SIZE is not set");
 }
 
 static void a_rank_outside_its_world_is_refused_with_both(void **state)

@@ -54,7 +54,7 @@ static void the_text_names_stage_sum_and_rows(void **state)
 
     (void)state;
     fill(&table);
-    memory_print(&table, 3, text, sizeof(text));
+    memory_print(&table, "stage 3", text, sizeof(text));
     assert_string_equal(text, "stage 3 holds 28.2 MiB: params 12.5, gradients 12.5, stashes 3.2");
 }
 
@@ -68,11 +68,11 @@ static void a_text_is_cut_and_never_overrun(void **state)
 
     (void)state;
     fill(&table);
-    memory_print(&table, 3, whole, sizeof(whole));
+    memory_print(&table, "stage 3", whole, sizeof(whole));
     for (size_t room = 1; room <= strlen(whole) + 1; room++) {
         memset(text, '~', sizeof(text));
         memset(untouched, '~', sizeof(untouched));
-        memory_print(&table, 3, text, room);
+        memory_print(&table, "stage 3", text, room);
         assert_int_equal(strlen(text), room - 1);
         assert_memory_equal(text, whole, room - 1);
         assert_memory_equal(text + room, untouched, sizeof(text) - room);
@@ -86,13 +86,14 @@ static void the_limit_itself_is_allowed_and_one_byte_more_is_not(void **state)
 
     (void)state;
     fill(&table);
-    assert_int_equal(memory_check(&table, 0, 0), STATUS_OK);
-    assert_int_equal(memory_check(&table, 0, (int64_t)table.total_bytes), STATUS_OK);
-    assert_int_equal(memory_check(&table, 2, (int64_t)table.total_bytes - 1), STATUS_ERR_REFUSED);
+    assert_int_equal(memory_check(&table, "stage 0", 0), STATUS_OK);
+    assert_int_equal(memory_check(&table, "stage 0", (int64_t)table.total_bytes), STATUS_OK);
+    assert_int_equal(memory_check(&table, "stage 2, shard 1", (int64_t)table.total_bytes - 1),
+                     STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "train.memory_limit"));
-    assert_non_null(strstr(message, "stage 2 holds"));
+    assert_non_null(strstr(message, "stage 2, shard 1 holds"));
     assert_non_null(strstr(message, "gradients 12.5"));
-    assert_int_equal(memory_check(&table, 0, (int64_t)(10 * MIB)), STATUS_ERR_REFUSED);
+    assert_int_equal(memory_check(&table, "stage 0", (int64_t)(10 * MIB)), STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "10.0 MiB allowed, 28.2 MiB needed"));
 }
 

@@ -55,7 +55,7 @@ static void rig_begin(struct rig *rig)
     assert_int_equal(
         config_rig_load(config_rig_legal(), run_dir, "--train.log_every=3", &rig->config),
         STATUS_OK);
-    model_shape_of(rig->config, &shape);
+    model_shape_of(rig->config, 0, &shape);
     rig->printed = tmpfile();
     assert_non_null(rig->printed);
     (void)fflush(stdout);
@@ -360,7 +360,7 @@ static void a_directory_that_is_not_there_is_a_failure_by_name(void **state)
     assert_int_equal(
         config_rig_load(config_rig_legal(), "--train.run_dir=/tmp/weir-none/none", NULL, &config),
         STATUS_OK);
-    model_shape_of(config, &shape);
+    model_shape_of(config, 0, &shape);
     assert_int_equal(metrics_open(config, &shape, &metrics), STATUS_ERR_IO);
     assert_non_null(strstr(status_last()->message, "/tmp/weir-none/none/metrics.jsonl"));
     assert_null(metrics);

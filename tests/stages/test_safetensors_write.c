@@ -191,10 +191,41 @@ static void a_foreign_file_reads_by_name_and_in_order(void **state)
     safetensors_close(&file);
 }
 
+/* Put together from its layout by hand, a file is the one that is written at once. */
+static void a_layout_says_where_each_tensor_lies(void **state)
+{
+    const struct safetensors_entry entries[3] = {
+        entry_of("b", SAFETENSORS_I32, 3, sizeof(ids), NULL),
+        entry_of("z", SAFETENSORS_F64, 1, sizeof(doubles), NULL),
+        entry_of("a", SAFETENSORS_F32, 2, sizeof(floats), NULL)};
+    const struct safetensors_entry other[3] = {
+        entry_of("a", SAFETENSORS_F32, 2, sizeof(floats), floats),
+        entry_of("b", SAFETENSORS_I32, 3, sizeof(ids), ids),
+        entry_of("z", SAFETENSORS_F64, 1, sizeof(doubles), doubles)};
+    struct safetensors_layout layout;
+    unsigned char bytes[1024];
+    unsigned char written[1024];
+
+    (void)state;
+    assert_int_equal(safetensors_layout_make(path, entries, 3, NULL, 0, &layout), STATUS_OK);
+    assert_int_equal(layout.file_bytes, layout.header_bytes + 28);
+    assert_true(layout.file_bytes <= sizeof(bytes));
+    memcpy(bytes, layout.header, layout.header_bytes);
+    memcpy(bytes + layout.at[0], ids, sizeof(ids));
+    memcpy(bytes + layout.at[1], doubles, sizeof(doubles));
+    memcpy(bytes + layout.at[2], floats, sizeof(floats));
+    assert_int_equal(safetensors_write(path, other, 3, NULL, 0), STATUS_OK);
+    assert_int_equal(read_file(written, sizeof(written)), layout.file_bytes);
+    assert_memory_equal(bytes, written, layout.file_bytes);
+    safetensors_layout_release(&layout);
+    safetensors_layout_release(&layout);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_file_is_the_format_byte_by_byte),
+        cmocka_unit_test(a_layout_says_where_each_tensor_lies),
         cmocka_unit_test(scalars_and_empty_tensors_are_read_back),
         cmocka_unit_test(no_tensors_at_all_are_a_file_too),
         cmocka_unit_test(what_is_no_tensor_is_refused_and_the_old_file_stays),

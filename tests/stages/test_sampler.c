@@ -91,6 +91,36 @@ static void test_the_global_batch_is_the_same_for_every_split(void **state)
     }
 }
 
+/* H13: 7 or 9 samples, 4 a step over two replicas: the steps of four epochs take each sample four
+ * times, once in each. */
+static void test_samples_that_do_not_fill_a_step_are_neither_dropped_nor_repeated(void **state)
+{
+    static const int64_t sets[] = {7, 9};
+
+    (void)state;
+    for (int s = 0; s < 2; s++) {
+        struct sampler sampler = shuffled;
+        int64_t seen[4][SAMPLES] = {{0}};
+
+        sampler.samples = sets[s];
+        sampler.replicas = 2;
+        for (int64_t step = 0; step < sets[s]; step++) {
+            for (sampler.replica = 0; sampler.replica < 2; sampler.replica++) {
+                for (int64_t i = 0; i < 2; i++) {
+                    int64_t number = sampler_number(&sampler, 4 * step, i, 0);
+
+                    seen[number / sets[s]][sampler_sample(&sampler, number)]++;
+                }
+            }
+        }
+        for (int epoch = 0; epoch < 4; epoch++) {
+            for (int64_t sample = 0; sample < sets[s]; sample++) {
+                assert_int_equal(seen[epoch][sample], 1);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -98,6 +128,7 @@ int main(void)
         cmocka_unit_test(test_epochs_and_seeds_have_orders_of_their_own),
         cmocka_unit_test(test_without_shuffling_samples_come_in_order_and_again),
         cmocka_unit_test(test_the_global_batch_is_the_same_for_every_split),
+        cmocka_unit_test(test_samples_that_do_not_fill_a_step_are_neither_dropped_nor_repeated),
     };
 
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/system/job.h"
@@ -29,22 +30,54 @@ static int remove_job(void **state)
     return 0;
 }
 
-static void check_death(const char *place, int rank)
+/* A job of `ranks` ranks, `width` of them in a stage, which are called `kind`. */
+struct layout {
+    const char *options;
+    int ranks;
+    int width;
+    const char *kind;
+};
+
+static const struct layout three_stages = {"--parallel.pp=3", 3, 1, NULL};
+static const struct layout two_replicas = {
+    "--parallel.pp=2 --parallel.dp=2 --train.num_microbatches=2 --train.steps=8", 4, 2, "replica"};
+static const struct layout two_shards = {"--parallel.pp=2 --parallel.tp=2 --train.steps=8", 4, 2,
+                                         "shard"};
+
+/* "rank 3 (stage 1, replica 1)" */
+static void name_rank(const struct layout *layout, int rank, char *name, size_t name_bytes)
 {
-    char name[32];
+    int stage = rank / layout->width;
+
+    if (layout->kind == NULL) {
+        (void)snprintf(name, name_bytes, "rank %d (stage %d) failed", rank, stage);
+    } else {
+        (void)snprintf(name, name_bytes, "rank %d (stage %d, %s %d) failed", rank, stage,
+                       layout->kind, rank % layout->width);
+    }
+}
+
+static void check_death_in(const struct layout *layout, const char *place, int rank)
+{
+    char name[64];
 
     job_run(&job, 40.0,
             "WEIR_FAULT=die@%d:%s exec \"$LAUNCH\" train \"$CONFIG\" "
-            "--parallel.pp=3 --train.run_dir=\"$RUN\" --overwrite",
-            rank, place);
+            "%s --train.run_dir=\"$RUN\" --overwrite",
+            rank, place, layout->options);
     if (job.code != 128 + SIGKILL || job.seconds > ENDS_WITHIN_S) {
-        fail_msg("die@%d:%s: exit code %d after %.1f s\n%s", rank, place, job.code, job.seconds,
-                 job.err);
+        fail_msg("%s: die@%d:%s: exit code %d after %.1f s\n%s", layout->options, rank, place,
+                 job.code, job.seconds, job.err);
     }
-    (void)snprintf(name, sizeof(name), "rank %d (stage %d) failed", rank, rank);
+    name_rank(layout, rank, name, sizeof(name));
     job_assert_says(&job, name);
     job_assert_says(&job, "killed by signal 9");
     job_assert_nothing_left(&job);
+}
+
+static void check_death(const char *place, int rank)
+{
+    check_death_in(&three_stages, place, rank);
 }
 
 static void test_a_rank_killed_at_the_start_ends_the_job_by_name(void **state)
@@ -72,26 +105,43 @@ static void test_a_rank_killed_at_the_end_ends_the_job_by_name(void **state)
     }
 }
 
+/* H14: replicas wait for each other in REDUCE, shards in every layer. */
+static void test_a_killed_replica_or_shard_ends_the_job_by_name(void **state)
+{
+    static const struct layout *const layouts[] = {&two_replicas, &two_shards};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        check_death_in(layouts[i], "start", 3);
+        check_death_in(layouts[i], "5", 3);
+    }
+}
+
 /* Ranks that somebody else starts have nobody to end them but themselves. */
-static void check_death_alone(const char *place, int lost)
+static void check_death_alone(const struct layout *layout, const char *place, int lost)
 {
     char name[16];
-    char codes[64];
+    char codes[64] = "codes";
 
     job_run(&job, 40.0,
-            "export WEIR_JOB=alone WORLD_SIZE=3 WEIR_FAULT=die@%d:%s\n"
-            "for rank in 0 1 2; do RANK=$rank \"$WEIR\" train \"$CONFIG\" --parallel.pp=3 "
+            "export WEIR_JOB=alone WORLD_SIZE=%d WEIR_FAULT=die@%d:%s\n"
+            "ranks=$(seq 0 %d)\n"
+            "for rank in $ranks; do RANK=$rank \"$WEIR\" train \"$CONFIG\" %s "
             "--train.run_dir=\"$RUN\" --overwrite 2> \"$DIR/err.$rank\" & eval pid$rank=$!; "
             "done\n"
-            "wait $pid0; a=$?; wait $pid1; b=$?; wait $pid2; c=$?\n"
-            "for rank in 0 1 2; do [ $rank = %d ] || cat \"$DIR/err.$rank\" >&2; done\n"
-            "echo codes $a $b $c",
-            lost, place, lost);
-    (void)snprintf(codes, sizeof(codes), "codes %d %d %d", lost == 0 ? 137 : 2, lost == 1 ? 137 : 2,
-                   lost == 2 ? 137 : 2);
+            "codes=codes\n"
+            "for rank in $ranks; do eval wait \\$pid$rank; codes=\"$codes $?\"; done\n"
+            "for rank in $ranks; do [ $rank = %d ] || cat \"$DIR/err.$rank\" >&2; done\n"
+            "echo $codes",
+            layout->ranks, lost, place, layout->ranks - 1, layout->options, lost);
+    for (int rank = 0; rank < layout->ranks; rank++) {
+        size_t used = strlen(codes);
+
+        (void)snprintf(codes + used, sizeof(codes) - used, " %d", lost == rank ? 137 : 2);
+    }
     if (job.code != 0 || job.seconds > ENDS_WITHIN_S || strstr(job.out, codes) == NULL) {
-        fail_msg("die@%d:%s: expected \"%s\", got \"%s\" after %.1f s\n%s", lost, place, codes,
-                 job.out, job.seconds, job.err);
+        fail_msg("%s: die@%d:%s: expected \"%s\", got \"%s\" after %.1f s\n%s", layout->options,
+                 lost, place, codes, job.out, job.seconds, job.err);
     }
     (void)snprintf(name, sizeof(name), "rank %d", lost);
     job_assert_says(&job, name);
@@ -102,18 +152,20 @@ static void test_without_the_launcher_the_other_ranks_end_and_name_the_lost_one(
 {
     (void)state;
     for (int lost = 0; lost < 3; lost++) {
-        check_death_alone("start", lost);
-        check_death_alone("2:3", lost);
-        check_death_alone("end", lost);
+        check_death_alone(&three_stages, "start", lost);
+        check_death_alone(&three_stages, "2:3", lost);
+        check_death_alone(&three_stages, "end", lost);
     }
+    check_death_alone(&two_replicas, "5", 3);
 }
 
-static void check_stall(const char *place, const char *stage, const char *action)
+static void check_stall(const struct layout *layout, const char *place, const char *stage,
+                        const char *action)
 {
     job_run(&job, 40.0,
-            "WEIR_FAULT=stall@%s exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=3 "
+            "WEIR_FAULT=stall@%s exec \"$LAUNCH\" train \"$CONFIG\" %s "
             "--train.run_dir=\"$RUN\" --overwrite --control.stall_after_s=2",
-            place);
+            place, layout->options);
     /* Within stall_after_s + 5, and the second or two that the start may take. */
     if (job.code != 2 || job.seconds > 2.0 + 5.0 + 2.0) {
         fail_msg("stall@%s: exit code %d after %.1f s\n%s", place, job.code, job.seconds, job.err);
@@ -126,9 +178,35 @@ static void check_stall(const char *place, const char *stage, const char *action
 static void test_a_rank_that_hangs_ends_the_job_by_name_and_action(void **state)
 {
     (void)state;
-    check_stall("0:2:1", "hangs: no progress for", "at stage 0, in step 2, action 1 (");
-    check_stall("1:3", "hangs: no progress for", "at stage 1, in step 3, action 0 (");
-    check_stall("2:3:4", "hangs: no progress for", "at stage 2, in step 3, action 4 (");
+    check_stall(&three_stages, "0:2:1", "hangs: no progress for",
+                "at stage 0, in step 2, action 1 (");
+    check_stall(&three_stages, "1:3", "hangs: no progress for",
+                "at stage 1, in step 3, action 0 (");
+    check_stall(&three_stages, "2:3:4", "hangs: no progress for",
+                "at stage 2, in step 3, action 4 (");
+}
+
+/* "rank N (host, process P) hangs: …" */
+static int hanging_rank(void)
+{
+    const char *at = strstr(job.err, " hangs: no progress for");
+
+    while (at != NULL && at > job.err && strncmp(at, "rank ", 5) != 0) {
+        at--;
+    }
+    return at != NULL && at > job.err ? (int)strtol(at + 5, NULL, 10) : -1;
+}
+
+/* Its peers wait in the same collective, and none of them is to blame. */
+static void test_a_replica_or_shard_that_hangs_ends_the_job_by_name(void **state)
+{
+    (void)state;
+    check_stall(&two_replicas, "3:3", "hangs: no progress for",
+                "at stage 1, replica 1, in step 3, action 0 (");
+    assert_int_equal(hanging_rank(), 3);
+    check_stall(&two_shards, "1:3:2", "hangs: no progress for",
+                "at stage 0, shard 1, in step 3, action 2 (");
+    assert_int_equal(hanging_rank(), 1);
 }
 
 /* Not even its control thread runs: only the missing beats tell. */
@@ -192,9 +270,13 @@ int main(void)
                                         remove_job),
         cmocka_unit_test_setup_teardown(test_a_rank_killed_at_the_end_ends_the_job_by_name, make,
                                         remove_job),
+        cmocka_unit_test_setup_teardown(test_a_killed_replica_or_shard_ends_the_job_by_name, make,
+                                        remove_job),
         cmocka_unit_test_setup_teardown(
             test_without_the_launcher_the_other_ranks_end_and_name_the_lost_one, make, remove_job),
         cmocka_unit_test_setup_teardown(test_a_rank_that_hangs_ends_the_job_by_name_and_action,
+                                        make, remove_job),
+        cmocka_unit_test_setup_teardown(test_a_replica_or_shard_that_hangs_ends_the_job_by_name,
                                         make, remove_job),
         cmocka_unit_test_setup_teardown(test_a_frozen_rank_ends_the_job_by_name, make, remove_job),
         cmocka_unit_test_setup_teardown(test_a_poisoned_gradient_skips_one_step_and_the_run_goes_on,

@@ -75,8 +75,10 @@ static void test_keys_and_values_are_refused_by_name(void **state)
     check("--train.global_batch_size=10", "global_batch_size", "8");
     check("--parallel.layers_per_stage='[1, 2]' --parallel.pp=2", "layers_per_stage", "4");
     check("--precision.dtype=fp16", "precision.dtype", "fp32");
-    check("--parallel.tp=2", "parallel.tp", "1");
-    check("--model.tied_embeddings=false", "model.tied_embeddings", "true");
+    check("--parallel.tp=3", "parallel.tp", "1, 2");
+    check("--parallel.virtual_stages=2", "parallel.virtual_stages", "interleaved_1f1b");
+    check("--parallel.dp=64 --parallel.pp=32", "2048 ranks", "1024");
+    check("--model.tied_embeddings=maybe", "model.tied_embeddings", "true or false");
     check("--model.vocab_size=64", "model.vocab_size", "256");
     check("--parallel.pp=0", "parallel.pp", "1024");
     check("--parallel.layers_per_stage='[1, 2, 1]' --parallel.pp=2", "layers_per_stage",
@@ -133,13 +135,23 @@ static void test_a_world_that_is_not_the_configurations_is_refused_with_both_num
 {
     (void)state;
     check_launcher("--nproc-per-node 3", "--nproc-per-node 3", "2 ranks");
+    job_run(&job, 20.0,
+            "exec \"$LAUNCH\" --nproc-per-node=4 train \"$CONFIG\" --parallel.pp=2 --parallel.tp=2 "
+            "--parallel.dp=2 --train.run_dir=\"$RUN\"");
+    assert_refused("--nproc-per-node=4", "--nproc-per-node 4",
+                   "8 ranks (pp 2 \302\267 tp 2 \302\267 dp 2)");
     /* Rank 1 has nobody to wait for: it refuses by itself. */
     check_rank("RANK=0 WORLD_SIZE=3", "pp 2", "the job has 3");
     check_rank("RANK=1 WORLD_SIZE=3", "pp 2", "the job has 3");
     check_rank("", "pp 2", "the job has 1");
     check_rank("RANK=2 WORLD_SIZE=2", "rank 2", "world of 2");
     check_rank("RANK=first WORLD_SIZE=2", "RANK", "first");
-    check_rank("WORLD_SIZE=2", "RANK", "number");
+    check_rank("WORLD_SIZE=2", "WORLD_SIZE is \"2\"", "RANK is not set");
+    check_rank("RANK=0", "RANK is \"0\"", "WORLD_SIZE is not set");
+    job_run(&job, 20.0,
+            "RANK=0 WORLD_SIZE=4 exec \"$WEIR\" train \"$CONFIG\" --parallel.pp=2 --parallel.tp=2 "
+            "--parallel.dp=2 --train.run_dir=\"$RUN\"");
+    assert_refused("WORLD_SIZE=4", "pp 2 x tp 2 x dp 2 makes 8 ranks", "the job has 4");
 }
 
 static void test_options_that_the_launcher_cannot_follow_are_refused_by_name(void **state)

@@ -5,10 +5,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "stages/checkpoint/safetensors.h"
@@ -176,58 +174,6 @@ static void test_trace_and_evaluation_change_no_number(void **state)
     assert_true(job_has(&job, "traced/trace/trace.json"));
 }
 
-/* The losses of metrics.jsonl, by step from 1; how many there are. */
-static int read_losses(double *losses, int most)
-{
-    const char *at = job.out;
-    int count = 0;
-
-    job_run(&job, 10.0, "cat \"$RUN/metrics.jsonl\"");
-    while (count < most && (at = strstr(at, "\"loss\":")) != NULL) {
-        at += strlen("\"loss\":");
-        losses[count++] = strtod(at, NULL);
-    }
-    return count;
-}
-
-/* H32: one whole line a step, with the loss, whatever the number of stages. */
-static void test_the_console_has_one_whole_line_a_step(void **state)
-{
-    static char console[JOB_OUTPUT_BYTES];
-    double losses[8] = {0.0};
-    char begin[32];
-    const char *line = console;
-    int steps = 0;
-
-    (void)state;
-    job_run(&job, 60.0,
-            "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=4 --train.run_dir=\"$RUN\" 2>&1");
-    assert_int_equal(job.code, 0);
-    memcpy(console, job.out, sizeof(console));
-    assert_int_equal(read_losses(losses, 8), 5);
-    /* Of untrained weights over 256 tokens: all are about equally likely. */
-    assert_true(losses[0] > 5.545 - 0.05 && losses[0] < 5.545 + 0.05);
-    while (*line != '\0') {
-        const char *end = strchr(line, '\n');
-
-        assert_non_null(end);
-        (void)snprintf(begin, sizeof(begin), "step %d/5 ", steps + 1);
-        if (strncmp(line, begin, strlen(begin)) == 0) {
-            const char *loss = strstr(line, " | loss ");
-            double said = loss != NULL && loss < end ? strtod(loss + 8, NULL) : 0.0;
-
-            assert_true(steps < 5 && fabs(said - losses[steps]) < 0.5e-4 + 1e-9);
-            steps++;
-        } else {
-            /* Everything else is a rank's own talk, prefixed and whole. */
-            assert_int_equal(strncmp(line, "[rank ", 6), 0);
-            assert_true(memmem(line, (size_t)(end - line), "step ", 5) == NULL);
-        }
-        line = end + 1;
-    }
-    assert_int_equal(steps, 5);
-}
-
 static void test_a_finished_run_says_so_and_overwrite_starts_again(void **state)
 {
     (void)state;
@@ -352,8 +298,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             test_layers_that_do_not_divide_over_the_stages_are_all_trained, make, remove_job),
         cmocka_unit_test_setup_teardown(test_trace_and_evaluation_change_no_number, make,
-                                        remove_job),
-        cmocka_unit_test_setup_teardown(test_the_console_has_one_whole_line_a_step, make,
                                         remove_job),
         cmocka_unit_test_setup_teardown(test_a_finished_run_says_so_and_overwrite_starts_again,
                                         make, remove_job),

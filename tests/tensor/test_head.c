@@ -11,84 +11,48 @@
 
 #include "guarded.h"
 #include "naive_head.h"
+#include "sharded_head.h"
 #include "tensor/kernels.h"
 #include "tensor/kernels_cpu.h"
-#include "tensor/stream.h"
 
 static const char *const variants[] = {"cpu-v3", "cpu-base"};
 
-/* N, C, V, seed: less and more than a block of rows, a piece and a span of a row. */
+/* Rows, C, V, first token, seed: less and more than a piece and a span of a row. */
 static const struct head_shape shapes[] = {
-    {1, 1, 1, 1.0F},     {3, 5, 7, 0.5F},      {7, 16, 33, 1.0F},      {33, 24, 100, 0.25F},
-    {515, 8, 65, 0.01F}, {9, 4, 2100, 0.125F}, {1030, 3, 32, 0.0625F}, {2, 8, 4096, 1.0F},
+    {1, 1, 1, 0, 1.0F},        {3, 5, 7, 0, 0.5F},     {7, 16, 33, 0, 1.0F},
+    {33, 24, 100, 0, 0.25F},   {515, 8, 65, 0, 0.01F}, {9, 4, 2100, 0, 0.125F},
+    {1030, 3, 32, 0, 0.0625F}, {2, 8, 4096, 0, 1.0F},  {19, 7, 5, 0, 0.5F},
+    {40, 12, 257, 0, 0.125F},
 };
 
-struct head_case {
-    struct head_shape shape;
-    struct guarded x;
-    struct guarded wte;
-    struct guarded dwte;
-    struct guarded mask;
-    int32_t *targets;
-};
-
-/* Every third row is masked; targets are scattered over the vocabulary. */
-static void case_make(struct head_case *c, const struct head_shape *shape)
+static double train_sharded(const struct kernel_ops *ops, struct head_case *c, int threads,
+                            size_t shards)
 {
-    c->shape = *shape;
-    guarded_make(&c->x, shape->rows * shape->hidden);
-    guarded_make(&c->wte, shape->vocab * shape->hidden);
-    guarded_make(&c->dwte, shape->vocab * shape->hidden);
-    guarded_make(&c->mask, shape->rows);
-    guarded_fill(&c->x, 21, 1.0F);
-    guarded_fill(&c->wte, 22, 1.0F);
-    guarded_fill(&c->dwte, 23, 1.0F);
-    c->targets = calloc(shape->rows, sizeof(*c->targets));
-    assert_non_null(c->targets);
-    for (size_t i = 0; i < shape->rows; i++) {
-        c->mask.floats[i] = i % 3 == 1 ? 0.0F : 1.0F;
-        c->targets[i] = (int32_t)(i * 7919 % shape->vocab);
-    }
-}
+    struct sharded_head head;
+    double loss;
 
-static void case_free(struct head_case *c)
-{
-    guarded_free(&c->x);
-    guarded_free(&c->wte);
-    guarded_free(&c->dwte);
-    guarded_free(&c->mask);
-    free(c->targets);
+    sharded_head_make(&head, ops, c, threads, shards);
+    sharded_head_logits(&head);
+    loss = sharded_head_loss(&head, true);
+    sharded_head_backward(&head);
+    sharded_head_free(&head);
+    return loss;
 }
 
 static double train(const struct kernel_ops *ops, struct head_case *c, int threads)
 {
-    struct guarded workspace;
-    struct stream *stream = NULL;
-    double loss = NAN;
-
-    assert_int_equal(stream_create(threads, &stream), STATUS_OK);
-    guarded_make(&workspace, head_workspace_floats(&c->shape, threads));
-    assert_int_equal(ops->head_train(c->x.floats, c->dwte.floats, &loss, c->wte.floats, c->targets,
-                                     c->mask.floats, &c->shape, workspace.floats, stream),
-                     STATUS_OK);
-    guarded_free(&workspace);
-    stream_destroy(&stream);
-    return loss;
+    return train_sharded(ops, c, threads, 1);
 }
 
 static double evaluate(const struct kernel_ops *ops, struct head_case *c, int threads)
 {
-    struct guarded workspace;
-    struct stream *stream = NULL;
-    double loss = NAN;
+    struct sharded_head head;
+    double loss;
 
-    assert_int_equal(stream_create(threads, &stream), STATUS_OK);
-    guarded_make(&workspace, head_workspace_floats(&c->shape, threads));
-    assert_int_equal(ops->head_evaluate(c->x.floats, &loss, c->wte.floats, c->targets,
-                                        c->mask.floats, &c->shape, workspace.floats, stream),
-                     STATUS_OK);
-    guarded_free(&workspace);
-    stream_destroy(&stream);
+    sharded_head_make(&head, ops, c, threads, 1);
+    sharded_head_logits(&head);
+    loss = sharded_head_loss(&head, false);
+    sharded_head_free(&head);
     return loss;
 }
 
@@ -104,7 +68,8 @@ static double *doubles(const struct guarded *from)
 }
 
 /* Gradients may carry `unit` for each term of order `loss_seed` that they sum. */
-static void check_case(const struct kernel_ops *ops, struct head_case *c, int threads, double unit)
+static void check_case(const struct kernel_ops *ops, struct head_case *c, int threads,
+                       size_t shards, double unit)
 {
     double *x = doubles(&c->x);
     double *wte = doubles(&c->wte);
@@ -123,7 +88,7 @@ static void check_case(const struct kernel_ops *ops, struct head_case *c, int th
     double loss;
 
     naive_head_gradients(&naive, (double)c->shape.loss_seed, dx, dwte);
-    loss = train(ops, c, threads);
+    loss = train_sharded(ops, c, threads, shards);
     assert_true(fabs(loss - want) <= unit * (1.0 + fabs(want)));
     guarded_close(&c->x, dx, 4.0 * unit * (double)c->shape.loss_seed, "dx");
     guarded_close(&c->dwte, dwte, unit * (1.0 + sqrt((double)c->shape.rows)), "dwte");
@@ -144,9 +109,28 @@ static void test_loss_and_gradients_equal_the_double_precision_loops(void **stat
             for (int threads = 1; threads <= 3; threads++) {
                 struct head_case c;
 
-                case_make(&c, &shapes[s]);
-                check_case(ops, &c, threads, 5e-7);
-                case_free(&c);
+                head_case_make(&c, &shapes[s]);
+                check_case(ops, &c, threads, 1, 5e-7);
+                head_case_free(&c);
+            }
+        }
+    }
+}
+
+/* 5 tokens over 4 shards are 2, 2, 1 and none; 257 over 2 are 129 and 128. */
+static void test_shards_of_the_vocabulary_give_the_loss_and_gradients_of_the_whole(void **state)
+{
+    (void)state;
+    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
+        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+
+        for (size_t s = 0; ops != NULL && s < sizeof(shapes) / sizeof(*shapes); s++) {
+            for (size_t shards = 2; shards <= SHARDED_HEAD_MOST; shards++) {
+                struct head_case c;
+
+                head_case_make(&c, &shapes[s]);
+                check_case(ops, &c, 2, shards, 5e-7);
+                head_case_free(&c);
             }
         }
     }
@@ -197,18 +181,18 @@ static void test_evaluation_gives_the_bits_of_training_and_only_reads(void **sta
             struct guarded x;
             double loss;
 
-            case_make(&c, &shapes[s]);
+            head_case_make(&c, &shapes[s]);
             guarded_copy(&x, &c.x);
             loss = evaluate(ops, &c, 2);
             guarded_equal(&c.x, &x);
             assert_true(loss == train(ops, &c, 2));
             guarded_free(&x);
-            case_free(&c);
+            head_case_free(&c);
         }
     }
 }
 
-/* The products of these shapes are too small to be split. */
+/* The products of these shapes are too small to be head. */
 static void test_a_team_of_any_size_gives_the_same_bits_where_products_are_whole(void **state)
 {
     (void)state;
@@ -219,25 +203,25 @@ static void test_a_team_of_any_size_gives_the_same_bits_where_products_are_whole
             struct head_case alone;
             double loss;
 
-            case_make(&alone, &shapes[s]);
+            head_case_make(&alone, &shapes[s]);
             loss = train(ops, &alone, 1);
             for (int threads = 2; threads <= 3; threads++) {
                 struct head_case team;
 
-                case_make(&team, &shapes[s]);
+                head_case_make(&team, &shapes[s]);
                 assert_true(loss == train(ops, &team, threads));
                 guarded_equal(&team.x, &alone.x);
                 guarded_equal(&team.dwte, &alone.dwte);
-                case_free(&team);
+                head_case_free(&team);
             }
-            case_free(&alone);
+            head_case_free(&alone);
         }
     }
 }
 
 static void test_equal_teams_give_equal_bits_where_products_are_split(void **state)
 {
-    const struct head_shape shape = {600, 40, 300, 0.01F};
+    const struct head_shape shape = {600, 40, 300, 0, 0.01F};
 
     (void)state;
     for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
@@ -247,20 +231,20 @@ static void test_equal_teams_give_equal_bits_where_products_are_split(void **sta
             struct head_case first;
             struct head_case second;
 
-            case_make(&first, &shape);
-            case_make(&second, &shape);
+            head_case_make(&first, &shape);
+            head_case_make(&second, &shape);
             assert_true(train(ops, &first, threads) == train(ops, &second, threads));
             guarded_equal(&first.x, &second.x);
             guarded_equal(&first.dwte, &second.dwte);
-            case_free(&second);
-            case_free(&first);
+            head_case_free(&second);
+            head_case_free(&first);
         }
     }
 }
 
 static void test_masked_rows_give_no_gradient_and_no_loss(void **state)
 {
-    const struct head_shape shape = {1100, 4, 50, 1.0F};
+    const struct head_shape shape = {300, 4, 50, 0, 1.0F};
 
     (void)state;
     for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
@@ -271,13 +255,10 @@ static void test_masked_rows_give_no_gradient_and_no_loss(void **state)
         if (ops == NULL) {
             continue;
         }
-        /* Rows of the first block, of the whole second block, then all rows. */
-        case_make(&c, &shape);
-        for (size_t i = 300; i < 1050; i++) {
-            c.mask.floats[i] = 0.0F;
-        }
-        check_case(ops, &c, 2, 5e-7);
-        for (size_t i = 1200; i < 4200; i++) {
+        /* Some rows, then all. */
+        head_case_make(&c, &shape);
+        check_case(ops, &c, 2, 3, 5e-7);
+        for (size_t i = 4; i < 8; i++) {
             assert_true(c.x.floats[i] == 0.0F);
         }
         for (size_t i = 0; i < c.mask.elems; i++) {
@@ -292,44 +273,87 @@ static void test_masked_rows_give_no_gradient_and_no_loss(void **state)
             assert_true(c.x.floats[i] == 0.0F);
         }
         guarded_free(&dwte);
-        case_free(&c);
+        head_case_free(&c);
+    }
+}
+
+/* What overflows in a masked row of logits, or is not a number, stays there: nothing looks at it. */
+static void test_nothing_in_a_masked_row_of_logits_reaches_the_others(void **state)
+{
+    (void)state;
+    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
+        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+
+        for (size_t shards = 1; ops != NULL && shards <= SHARDED_HEAD_MOST; shards++) {
+            const struct head_shape *shape = &shapes[3];
+            struct head_case clean;
+            struct head_case c;
+            struct sharded_head head;
+            double loss;
+
+            head_case_make(&clean, shape);
+            loss = train_sharded(ops, &clean, 2, shards);
+            head_case_make(&c, shape);
+            sharded_head_make(&head, ops, &c, 2, shards);
+            for (size_t i = 0; i < shape->hidden; i++) {
+                c.x.floats[1 * shape->hidden + i] = NAN; /* row 1 is masked */
+            }
+            sharded_head_logits(&head);
+            for (size_t s = 0; s < shards; s++) {
+                const struct head_row *row = &head.rows[s * head.stride + 1];
+
+                assert_true(row->max == 0.0 && row->sum == 0.0 && row->target == 0.0);
+            }
+            assert_true(sharded_head_loss(&head, true) == loss);
+            memset(c.x.floats + shape->hidden, 0, shape->hidden * sizeof(float));
+            sharded_head_backward(&head);
+            guarded_equal(&c.x, &clean.x);
+            guarded_equal(&c.dwte, &clean.dwte);
+            sharded_head_free(&head);
+            head_case_free(&c);
+            head_case_free(&clean);
+        }
     }
 }
 
 /* Logits are 10000 for token 0, -10000 for token 1, 0 for the others. */
+static void check_huge_logits(const struct kernel_ops *ops, size_t shards)
+{
+    const struct head_shape shape = {3, 1, 40, 0, 0.5F};
+    const float dx[] = {0.0F, 1.0F, 0.5F}; /* 0.5 (wte[0] - wte[target]) */
+    struct head_case c;
+
+    head_case_make(&c, &shape);
+    memset(c.wte.floats, 0, c.wte.elems * sizeof(float));
+    memset(c.dwte.floats, 0, c.dwte.elems * sizeof(float));
+    c.wte.floats[0] = 1.0F;
+    c.wte.floats[1] = -1.0F;
+    for (size_t i = 0; i < 3; i++) {
+        c.x.floats[i] = 1e4F;
+        c.mask.floats[i] = 1.0F;
+    }
+    c.targets[0] = 0;
+    c.targets[1] = 1;
+    c.targets[2] = 39;
+    assert_true(evaluate(ops, &c, 1) == 30000.0);
+    assert_true(train_sharded(ops, &c, 1, shards) == 30000.0);
+    assert_memory_equal(c.x.floats, dx, sizeof(dx));
+    assert_true(c.dwte.floats[0] == 1e4F);
+    assert_true(c.dwte.floats[1] == -5e3F);
+    assert_true(c.dwte.floats[39] == -5e3F);
+    assert_true(c.dwte.floats[2] == 0.0F);
+    head_case_free(&c);
+}
+
 static void test_huge_logits_and_improbable_targets_give_the_right_loss(void **state)
 {
-    const struct head_shape shape = {3, 1, 40, 0.5F};
-    const float dx[] = {0.0F, 1.0F, 0.5F}; /* 0.5 (wte[0] - wte[target]) */
-
     (void)state;
     for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
         const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
-        struct head_case c;
 
-        if (ops == NULL) {
-            continue;
+        for (size_t shards = 1; ops != NULL && shards <= SHARDED_HEAD_MOST; shards++) {
+            check_huge_logits(ops, shards);
         }
-        case_make(&c, &shape);
-        memset(c.wte.floats, 0, c.wte.elems * sizeof(float));
-        memset(c.dwte.floats, 0, c.dwte.elems * sizeof(float));
-        c.wte.floats[0] = 1.0F;
-        c.wte.floats[1] = -1.0F;
-        for (size_t i = 0; i < 3; i++) {
-            c.x.floats[i] = 1e4F;
-            c.mask.floats[i] = 1.0F;
-        }
-        c.targets[0] = 0;
-        c.targets[1] = 1;
-        c.targets[2] = 39;
-        assert_true(evaluate(ops, &c, 1) == 30000.0);
-        assert_true(train(ops, &c, 1) == 30000.0);
-        assert_memory_equal(c.x.floats, dx, sizeof(dx));
-        assert_true(c.dwte.floats[0] == 1e4F);
-        assert_true(c.dwte.floats[1] == -5e3F);
-        assert_true(c.dwte.floats[39] == -5e3F);
-        assert_true(c.dwte.floats[2] == 0.0F);
-        case_free(&c);
     }
 }
 
@@ -342,14 +366,16 @@ static void test_what_is_not_finite_stays_visible(void **state)
         const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
 
         for (size_t i = 0; ops != NULL && i < sizeof(bad) / sizeof(*bad); i++) {
-            struct head_case c;
+            for (size_t shards = 1; shards <= SHARDED_HEAD_MOST; shards++) {
+                struct head_case c;
 
-            case_make(&c, &shapes[2]);
-            c.x.floats[0] = bad[i];
-            assert_true(!isfinite(train(ops, &c, 1)));
-            assert_true(!isfinite(c.x.floats[0]));
-            assert_true(!isfinite(c.dwte.floats[0]));
-            case_free(&c);
+                head_case_make(&c, &shapes[2]);
+                c.x.floats[0] = bad[i];
+                assert_true(!isfinite(train_sharded(ops, &c, 1, shards)));
+                assert_true(!isfinite(c.x.floats[0]));
+                assert_true(!isfinite(c.dwte.floats[0]));
+                head_case_free(&c);
+            }
         }
     }
 }
@@ -359,10 +385,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_expected_gradients_are_difference_quotients),
         cmocka_unit_test(test_loss_and_gradients_equal_the_double_precision_loops),
+        cmocka_unit_test(test_shards_of_the_vocabulary_give_the_loss_and_gradients_of_the_whole),
         cmocka_unit_test(test_evaluation_gives_the_bits_of_training_and_only_reads),
         cmocka_unit_test(test_a_team_of_any_size_gives_the_same_bits_where_products_are_whole),
         cmocka_unit_test(test_equal_teams_give_equal_bits_where_products_are_split),
         cmocka_unit_test(test_masked_rows_give_no_gradient_and_no_loss),
+        cmocka_unit_test(test_nothing_in_a_masked_row_of_logits_reaches_the_others),
         cmocka_unit_test(test_huge_logits_and_improbable_targets_give_the_right_loss),
         cmocka_unit_test(test_what_is_not_finite_stays_visible),
     };

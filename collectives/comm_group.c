@@ -1,0 +1,130 @@
+/* The functions of comm.h that work on groups: what callers promise, once for all implementations. */
+#include <inttypes.h>
+
+#include "base/check.h"
+#include "collectives/comm.h"
+#include "collectives/comm_ops.h"
+
+/* Floats that a slice is a multiple of: a cache line, so that members write lines of their own. */
+#define SLICE_GRAIN ((size_t)16)
+
+static enum status refuse(const struct comm *comm, const struct group_config *config,
+                          const char *why)
+{
+    char ranks[RANK_LIST_BYTES];
+
+    return status_fail(STATUS_ERR_INVALID, "opening a group of rank %" PRId32 " with ranks %s: %s",
+                       comm->rank, rank_list_text(config->ranks, config->count, ranks), why);
+}
+
+enum status comm_group_open(struct comm *comm, const struct group_config *config,
+                            struct group **group_out)
+{
+    bool member = false;
+
+    ENSURE(!comm->connected, "groups are declared before comm_connect()");
+    if (config->count < 2 || config->count > COMM_GROUP_MEMBERS) {
+        return status_fail(STATUS_ERR_INVALID,
+                           "opening a group of rank %" PRId32 ": %" PRId32
+                           " members, 2 to %d can be",
+                           comm->rank, config->count, COMM_GROUP_MEMBERS);
+    }
+    for (int32_t i = 0; i < config->count; i++) {
+        int32_t rank = config->ranks[i];
+
+        if (rank < 0 || rank >= comm->world) {
+            return refuse(comm, config, "not all of them are ranks of the job");
+        }
+        if (i > 0 && rank <= config->ranks[i - 1]) {
+            return refuse(comm, config, "the ranks must ascend");
+        }
+        member = member || rank == comm->rank;
+    }
+    if (!member) {
+        return refuse(comm, config, "a rank opens the groups that it is a member of");
+    }
+    return comm->ops->group_open(comm, config, group_out);
+}
+
+void comm_slice(size_t elems, int32_t count, int32_t index, size_t *first_out, size_t *elems_out)
+{
+    size_t members = (size_t)count;
+    size_t fair = elems / members + (elems % members != 0 ? 1 : 0);
+    size_t grains = fair / SLICE_GRAIN + (fair % SLICE_GRAIN != 0 ? 1 : 0);
+    size_t part = grains * SLICE_GRAIN;
+    size_t before = (size_t)index;
+    size_t first = part > 0 && before > elems / part ? elems : before * part;
+
+    *first_out = first;
+    *elems_out = elems - first < part ? elems - first : part;
+}
+
+/* Whether a call may begin at all. */
+static enum status check_call(const struct group *group, const float *data, size_t elems)
+{
+    const struct comm *comm = group->comm;
+    uintptr_t block;
+    uintptr_t at = (uintptr_t)data;
+    size_t room;
+
+    ENSURE(comm->connected, "a group combines after comm_connect()");
+    ENSURE(comm->shared_bytes > 0, "rank %d shares no block in which data of a group could lie",
+           comm->rank);
+    block = (uintptr_t)comm->ops->shared(comm);
+    ENSURE(at >= block && at - block <= comm->shared_bytes && (at - block) % sizeof(float) == 0,
+           "data of a group lies in this rank's shared block of %zu bytes", comm->shared_bytes);
+    room = (comm->shared_bytes - (at - block)) / sizeof(float);
+    ENSURE(elems <= room, "%zu floats of a group where the shared block has room for %zu", elems,
+           room);
+    if (group->broken < 0) {
+        char ranks[RANK_LIST_BYTES];
+
+        return status_note(group->broken,
+                           "the group of ranks %s is broken: an earlier call of rank %" PRId32
+                           " on it has failed",
+                           rank_list_text(group->ranks, group->count, ranks), comm->rank);
+    }
+    return STATUS_OK;
+}
+
+static enum status end_call(struct group *group, enum comm_collective collective, size_t elems,
+                            enum status status)
+{
+    if (status < 0) {
+        group->broken = status;
+        return status;
+    }
+    group->calls++;
+    group->traffic[collective].calls++;
+    group->traffic[collective].bytes += elems * sizeof(float);
+    return STATUS_OK;
+}
+
+enum status comm_all_reduce(struct group *group, float *data, size_t elems, enum comm_op op,
+                            const struct cancel *cancel, int64_t deadline_ns)
+{
+    TRY(check_call(group, data, elems));
+    return end_call(group, COMM_ALL_REDUCE, elems,
+                    group->comm->ops->all_reduce(group, data, elems, op, cancel, deadline_ns));
+}
+
+enum status comm_reduce_scatter(struct group *group, float *data, size_t elems,
+                                const struct cancel *cancel, int64_t deadline_ns)
+{
+    TRY(check_call(group, data, elems));
+    return end_call(group, COMM_REDUCE_SCATTER, elems,
+                    group->comm->ops->reduce_scatter(group, data, elems, cancel, deadline_ns));
+}
+
+enum status comm_all_gather(struct group *group, float *data, size_t elems,
+                            const struct cancel *cancel, int64_t deadline_ns)
+{
+    TRY(check_call(group, data, elems));
+    return end_call(group, COMM_ALL_GATHER, elems,
+                    group->comm->ops->all_gather(group, data, elems, cancel, deadline_ns));
+}
+
+struct comm_traffic comm_group_traffic(const struct group *group, enum comm_collective collective)
+{
+    return group->traffic[collective];
+}

@@ -1,0 +1,223 @@
+/* engine_memory -- what a stage process holds: planned, checked, allocated. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "stages/engine_start.h"
+
+/* Buffers that whichever plan needs more of them asks for. */
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+static enum status plan_chunk(struct engine *engine, int32_t stage)
+{
+    int32_t place = engine->plan->chunk_of[stage];
+    struct worker_chunk *own = &engine->chunks[place];
+    const struct plan_buffers *training = plan_buffers_of(engine->plan, engine->grid.pp, place);
+    const struct plan_buffers *evaluating =
+        plan_buffers_of(engine->evaluation, engine->grid.pp, place);
+    struct chunk_range range;
+
+    own->virtual_stage = stage;
+    chunk_range_of(engine->config, stage, &range);
+    TRY(parameters_add(&engine->params, &engine->shape, &range));
+    return chunk_init(&own->chunk, &engine->shape, &range,
+                      larger(training->slots, evaluating->slots), training->gradients,
+                      &engine->workspace, engine->device);
+}
+
+static enum status plan_chunks(struct engine *engine)
+{
+    engine->chunk_count = engine->plan->shape.virtual_stages;
+    engine->chunks = calloc((size_t)engine->chunk_count, sizeof(*engine->chunks));
+    if (engine->chunks == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "%d chunks", engine->chunk_count);
+    }
+    for (int32_t stage = 0; stage < plan_stages(engine->plan); stage++) {
+        bool own = engine->plan->rank_of[stage] == engine->grid.pp;
+
+        TRY(own ? plan_chunk(engine, stage) : STATUS_OK);
+    }
+    return STATUS_OK;
+}
+
+/* Measures, or places: what belongs to no chunk. */
+static void carve_embedding(struct engine *engine)
+{
+    const struct param *wte = params_find(&engine->params, "wte.weight");
+
+    head_memory_carve(&engine->head, &engine->shape, engine_has_embedding(engine),
+                      engine_has_head(engine));
+    if (plan_syncs(engine->plan) && engine_has_embedding(engine)) {
+        engine->head_landing = arena_take_floats(&engine->landing, wte->own_elems);
+    }
+}
+
+static void add_chunk_rows(struct engine *engine)
+{
+    size_t stashes = 0;
+    size_t kept = 0;
+
+    for (int32_t i = 0; i < engine->chunk_count; i++) {
+        stashes += engine->chunks[i].chunk.stash.planned_bytes;
+        kept += engine->chunks[i].chunk.kept.planned_bytes;
+    }
+    memory_add(&engine->memory, "stashes", stashes);
+    memory_add(&engine->memory, "dY", kept);
+}
+
+/* Told once for the job: what there is, and where. */
+static void tell_model(const struct engine *engine)
+{
+    const struct config_parallel *parallel = &engine->config->parallel;
+    char split[256] = "";
+    int used = 0;
+
+    if (engine->grid.rank != 0) {
+        return;
+    }
+    for (int32_t i = 0; i < plan_stages(engine->plan) && (size_t)used < sizeof(split); i++) {
+        used += snprintf(split + used, sizeof(split) - (size_t)used, " %" PRId64,
+                         parallel->layers_per_stage[i]);
+    }
+    log_info("model: %" PRIu64 " parameters, %zu layers; layers by virtual stage:%s",
+             model_parameters(&engine->shape), engine->shape.L, split);
+}
+
+static void fill_table(struct engine *engine)
+{
+    struct memory_table *memory = &engine->memory;
+
+    memory_add(memory, "params", engine->params.weights.planned_bytes);
+    memory_add(memory, "gradients", engine->params.gradients.planned_bytes);
+    memory_add(memory, "moments", engine->params.moments.planned_bytes);
+    memory_add(memory, "head", engine->head.arena.planned_bytes);
+    memory_add(memory, "embedding landing", engine->landing.planned_bytes);
+    add_chunk_rows(engine);
+    memory_add(memory, "workspace", engine->workspace.arena.planned_bytes);
+    memory_add(memory, "shared workspace", engine->workspace.shared.planned_bytes);
+    memory_add(memory, "out buffers", engine->lanes.arena.planned_bytes);
+    memory_add(memory, "landing buffers",
+               (size_t)engine->lanes.landings * engine->lanes.message_floats * sizeof(float));
+}
+
+enum status engine_measure_memory(struct engine *engine)
+{
+    size_t message = engine->shape.B * engine->shape.T * engine->shape.C;
+    bool has_head = engine_has_head(engine);
+
+    TRY(plan_chunks(engine));
+    workspace_measure(&engine->workspace, &engine->shape, has_head, engine->threads);
+    arena_measure(&engine->head.arena, "head");
+    arena_measure(&engine->landing, "embedding landing");
+    replicas_slice(&engine->replicas, &engine->shape, &engine->params, &engine->head);
+    params_measure(&engine->params);
+    carve_embedding(engine);
+    TRY(lanes_init(&engine->lanes, engine->plan, engine->evaluation, engine->grid.pp, message));
+    fill_table(engine);
+    return STATUS_OK;
+}
+
+enum status engine_plan_memory(struct engine *engine)
+{
+    char place[GRID_PLACE_BYTES];
+    char text[512];
+
+    TRY(engine_measure_memory(engine));
+    (void)grid_place_text(&engine->grid.shape, engine->grid.rank, place, sizeof(place));
+    memory_print(&engine->memory, place, text, sizeof(text));
+    tell_model(engine);
+    log_info("%s", text);
+    return memory_check(&engine->memory, place, engine->config->train.memory_limit);
+}
+
+void engine_release_memory(struct engine *engine)
+{
+    for (int32_t i = 0; i < engine->chunk_count && engine->chunks != NULL; i++) {
+        chunk_release(&engine->chunks[i].chunk);
+    }
+    free(engine->chunks);
+    engine->chunks = NULL;
+    workspace_release(&engine->workspace);
+    lanes_release(&engine->lanes);
+    params_release(&engine->params);
+    arena_release(&engine->head.arena);
+    arena_release(&engine->landing);
+}
+
+/* What peers read, in the order in which it lies in the block; the same on all ranks of a stage. */
+static int list_shared(struct engine *engine, struct arena **arenas)
+{
+    int count = 0;
+
+    if (engine->shape.shards > 1) {
+        arenas[count++] = &engine->workspace.shared;
+    }
+    if (engine_shares_params(engine)) {
+        arenas[count++] = &engine->params.weights;
+        arenas[count++] = &engine->params.gradients;
+        arenas[count++] = &engine->head.arena;
+    }
+    return count;
+}
+
+size_t engine_shared_bytes(struct engine *engine)
+{
+    struct arena *arenas[ENGINE_SHARED_MOST];
+    int count = list_shared(engine, arenas);
+    size_t bytes = 0;
+
+    for (int i = 0; i < count; i++) {
+        bytes += arenas[i]->planned_bytes;
+    }
+    return bytes;
+}
+
+static void place_shared(struct engine *engine)
+{
+    struct arena *arenas[ENGINE_SHARED_MOST];
+    int count = list_shared(engine, arenas);
+    unsigned char *at = engine->comm != NULL ? comm_shared(engine->comm) : NULL;
+
+    /* A stage without layers may have nothing to show. */
+    for (int i = 0; at != NULL && i < count; i++) {
+        size_t bytes = arenas[i]->planned_bytes;
+
+        arena_place(arenas[i], at);
+        at += bytes;
+    }
+}
+
+static enum status allocate_rest(struct arena *arena)
+{
+    return arena->memory != NULL ? STATUS_OK : arena_allocate(arena, true);
+}
+
+static enum status allocate_chunks(struct engine *engine)
+{
+    for (int32_t i = 0; i < engine->chunk_count; i++) {
+        struct chunk *chunk = &engine->chunks[i].chunk;
+
+        TRY(chunk_allocate(chunk));
+        TRY(chunk_tensors_init(&chunk->weights, &chunk->sums, &engine->params, &engine->head,
+                               &chunk->range));
+    }
+    return STATUS_OK;
+}
+
+enum status engine_allocate(struct engine *engine)
+{
+    place_shared(engine);
+    TRY(params_place(&engine->params));
+    TRY(allocate_rest(&engine->head.arena));
+    TRY(allocate_rest(&engine->landing));
+    TRY(allocate_rest(&engine->workspace.arena));
+    TRY(allocate_rest(&engine->workspace.shared));
+    workspace_place(&engine->workspace, &engine->shape, engine_has_head(engine), engine->threads);
+    carve_embedding(engine);
+    TRY(lanes_allocate(&engine->lanes));
+    return allocate_chunks(engine);
+}

@@ -1,0 +1,119 @@
+#include "stages/model/head.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* Two head_rows make the 64 bytes that a gathered piece is a multiple of. */
+static size_t gathered_rows(size_t rows)
+{
+    return (rows + 1) / 2 * 2;
+}
+
+void head_buffers_carve(struct head_buffers *buffers, const struct head_shape *shape, int32_t tp,
+                        struct arena *arena, struct arena *shared)
+{
+    size_t rows = shape->rows < HEAD_BLOCK_ROWS ? shape->rows : HEAD_BLOCK_ROWS;
+
+    buffers->logits = arena_take_floats(arena, rows * head_logits_stride(shape));
+    buffers->rows = arena_take(tp > 1 ? shared : arena, (size_t)tp * gathered_rows(rows),
+                               sizeof(struct head_row));
+}
+
+/* The block that begins at `first`. */
+static struct head_shape block_at(const struct head *head, size_t first)
+{
+    struct head_shape block = head->shape;
+    size_t left = head->shape.rows - first;
+
+    block.rows = left < HEAD_BLOCK_ROWS ? left : HEAD_BLOCK_ROWS;
+    return block;
+}
+
+static bool any_target(const float *mask, size_t rows)
+{
+    for (size_t i = 0; i < rows; i++) {
+        if (mask[i] != 0.0F) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Logits, losses and, where asked for, dlogits of a block; adds to *loss_sum. */
+static enum status block_forward(const struct head *head, const struct head_shape *block,
+                                 const float *x, const int32_t *targets, const float *mask,
+                                 bool gradients, double *loss_sum)
+{
+    const struct kernel_ops *ops = device_kernels(head->device);
+    struct stream *stream = device_stream(head->device);
+    struct head_rows all = {
+        .rows = head->buffers.rows,
+        .stride = gathered_rows(block->rows),
+        .shards = (size_t)head->tp->size,
+        .shard = (size_t)head->tp->index,
+    };
+    double losses[HEAD_BLOCK_ROWS];
+
+    TRY(ops->head_logits(head->buffers.logits, head->buffers.rows + all.shard * all.stride, x,
+                         head->weight, targets, mask, block, stream));
+    TRY(tensor_parallel_gather(head->tp, head->buffers.rows, all.stride * sizeof(struct head_row)));
+    TRY(ops->head_loss(head->buffers.logits, losses, &all, targets, mask, block, gradients,
+                       stream));
+    for (size_t i = 0; i < block->rows; i++) {
+        *loss_sum += losses[i];
+    }
+    return STATUS_OK;
+}
+
+static enum status block_backward(const struct head *head, const struct head_shape *block, float *x)
+{
+    float *dx = head->tp->size > 1 ? head->shared : x;
+    size_t elems = block->rows * block->hidden;
+
+    TRY(device_kernels(head->device)
+            ->head_backward(dx, head->gradient, x, head->buffers.logits, head->weight, block,
+                            device_stream(head->device)));
+    TRY(tensor_parallel_sum(head->tp, dx, elems));
+    if (dx != x) {
+        memcpy(x, dx, elems * sizeof(*x));
+    }
+    return STATUS_OK;
+}
+
+enum status head_train(const struct head *head, float *x, const int32_t *targets, const float *mask,
+                       double *loss_sum_out)
+{
+    size_t C = head->shape.hidden;
+    double loss_sum = 0.0;
+
+    for (size_t row = 0; row < head->shape.rows; row += HEAD_BLOCK_ROWS) {
+        struct head_shape block = block_at(head, row);
+
+        if (!any_target(mask + row, block.rows)) {
+            memset(x + row * C, 0, block.rows * C * sizeof(*x));
+            continue;
+        }
+        TRY(block_forward(head, &block, x + row * C, targets + row, mask + row, true, &loss_sum));
+        TRY(block_backward(head, &block, x + row * C));
+    }
+    *loss_sum_out = loss_sum;
+    return STATUS_OK;
+}
+
+enum status head_evaluate(const struct head *head, const float *x, const int32_t *targets,
+                          const float *mask, double *loss_sum_out)
+{
+    double loss_sum = 0.0;
+
+    for (size_t row = 0; row < head->shape.rows; row += HEAD_BLOCK_ROWS) {
+        struct head_shape block = block_at(head, row);
+
+        if (!any_target(mask + row, block.rows)) {
+            continue;
+        }
+        TRY(block_forward(head, &block, x + row * head->shape.hidden, targets + row, mask + row,
+                          false, &loss_sum));
+    }
+    *loss_sum_out = loss_sum;
+    return STATUS_OK;
+}

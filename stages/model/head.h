@@ -1,0 +1,64 @@
+/*
+ * head -- the language model's head and its loss over one micro-batch: block of rows by block of
+ * rows, so that (N,V) never exists at once.
+ *
+ *   head_logits, gather, head_loss, head_backward, sum        see tensor/kernels/head.h
+ *
+ * With tensor parallelism each shard has some rows of the matrix. It shows the others three
+ * numbers a row, and the gradient of x is the sum of what all have. Blocks without a target are
+ * skipped, by all shards alike, because targets and mask are the same on all.
+ *
+ * Losses are added in double, rows ascending; training and evaluation give equal ones.
+ */
+#ifndef STAGES_MODEL_HEAD_H
+#define STAGES_MODEL_HEAD_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "stages/model/tensor_parallel.h"
+#include "tensor/arena.h"
+#include "tensor/device.h"
+#include "tensor/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a block is worked on in; nothing in it outlives the call. */
+struct head_buffers {
+    float *logits;         /* (block,stride) */
+    struct head_row *rows; /* (tp,block), the block an even number of rows: pieces of 64 bytes */
+};
+
+struct head {
+    struct head_shape shape; /* rows: N, of the micro-batch */
+    const float *weight;     /* borrows; (V here,C) */
+    float *gradient;         /* borrows; (V here,C); evaluation: unused */
+    struct head_buffers buffers;
+    /* Borrows: (block,C) where tp > 1, in shared memory: the partial gradients of x are added up
+     * there, and the sum goes to x. Else, and in evaluation, unused. */
+    float *shared;
+    const struct tensor_parallel *tp;
+    struct device *device;
+};
+
+/* Measure, or place (tensor/arena.h). `shape` is the micro-batch's, as in struct head; rows, which
+ * the shards show each other, come from `shared` where tp > 1. */
+void head_buffers_carve(struct head_buffers *buffers, const struct head_shape *shape, int32_t tp,
+                        struct arena *arena, struct arena *shared);
+
+/* x (N,C) is read and, block by block, replaced by its gradient; the head's gradient +=;
+ * *loss_sum_out = the sum over unmasked rows of -log p(target), not scaled by loss_seed. */
+enum status head_train(const struct head *head, float *x, const int32_t *targets, const float *mask,
+                       double *loss_sum_out);
+
+/* The same without gradients; x is only read. */
+enum status head_evaluate(const struct head *head, const float *x, const int32_t *targets,
+                          const float *mask, double *loss_sum_out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STAGES_MODEL_HEAD_H */

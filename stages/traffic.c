@@ -1,0 +1,270 @@
+#include "stages/traffic.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/comm.h"
+#include "stages/model/shape.h"
+#include "tensor/arena.h"
+#include "tensor/kernels.h"
+
+struct traffic_row {
+    const char *key;
+    const char *text;
+};
+
+static const struct traffic_row rows[TRAFFIC_KINDS] = {
+#define X(kind, key, text) {key, text},
+    TRAFFIC_TABLE(X)
+#undef X
+};
+
+const char *traffic_key(enum traffic_kind kind)
+{
+    return rows[kind].key;
+}
+
+const char *traffic_text(enum traffic_kind kind)
+{
+    return rows[kind].text;
+}
+
+uint64_t traffic_total(const struct traffic *traffic)
+{
+    uint64_t total = 0;
+
+    for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
+        total += traffic->bytes[kind];
+    }
+    return total;
+}
+
+/* Elements of this shard's word embedding that replica grid->dp owns. */
+static uint64_t slice_elems(const struct model_shape *shape, const struct grid *grid)
+{
+    size_t first = 0;
+    size_t elems = 0;
+
+    comm_slice(shape->vocab * shape->C, grid->shape.dp, grid->dp, &first, &elems);
+    return elems;
+}
+
+/* Bytes of a tensor in the gradient buffer, up to the next one. */
+static uint64_t tensor_bytes(uint64_t elems)
+{
+    uint64_t bytes = elems * sizeof(float);
+
+    return (bytes + ARENA_ALIGN_BYTES - 1) / ARENA_ALIGN_BYTES * ARENA_ALIGN_BYTES;
+}
+
+/* Column-parallel tensors and their biases are split over the shards; row-parallel ones too, but
+ * not their biases, and neither are the norms. */
+static uint64_t layer_gradient_bytes(const struct model_shape *shape, uint64_t tp)
+{
+    uint64_t C = shape->C;
+    uint64_t F = shape->F;
+    uint64_t norms = 4 * tensor_bytes(C);
+    uint64_t attention = tensor_bytes(C * 3 * C / tp) + tensor_bytes(3 * C / tp) +
+                         tensor_bytes(C / tp * C) + tensor_bytes(C);
+    uint64_t mlp = tensor_bytes(C * F / tp) + tensor_bytes(F / tp) + tensor_bytes(F / tp * C) +
+                   tensor_bytes(C);
+
+    return norms + attention + mlp;
+}
+
+/* Of one virtual stage. A tied embedding's two gradients are summed each on its own, an untied one's
+ * lie among the others. */
+static uint64_t stage_gradient_bytes(const struct config *config, const struct model_shape *shape,
+                                     const struct grid *grid, int32_t stage, int32_t stages)
+{
+    uint64_t layers = (uint64_t)config->parallel.layers_per_stage[stage];
+    uint64_t embedding = shape->vocab * shape->C;
+    uint64_t bytes = layers * layer_gradient_bytes(shape, (uint64_t)grid->shape.tp);
+    uint64_t table = shape->tied ? embedding * sizeof(float) : tensor_bytes(embedding);
+
+    if (stage == 0) {
+        bytes += table + tensor_bytes(shape->positions * shape->C) +
+                 tensor_bytes(shape->types * shape->C);
+    }
+    if (stage == stages - 1) {
+        bytes += 2 * tensor_bytes(shape->C) + table;
+    }
+    return bytes;
+}
+
+/* What the shards of a stage sum and gather in one action. */
+static void add_tensor_parallel(struct traffic *traffic, const struct config *config,
+                                const struct model_shape *shape, const struct grid *grid,
+                                const struct plan *lowered, const struct action *action)
+{
+    int32_t stage = action->virtual_stage;
+    uint64_t rows_here = (uint64_t)shape->B * shape->T;
+    uint64_t sums = 2 * (uint64_t)config->parallel.layers_per_stage[stage];
+
+    if (action->kind == ACTION_F && stage == 0) {
+        sums += 1;
+    }
+    if (action->kind == ACTION_F && stage == plan_stages(lowered) - 1) {
+        sums += plan_trains(lowered) ? 1 : 0;
+        /* A piece is a multiple of 64 bytes, two rows. */
+        traffic->bytes[TRAFFIC_HEAD_ROWS] +=
+            (uint64_t)grid->shape.tp * sizeof(struct head_row) * (rows_here + rows_here % 2);
+    }
+    traffic->bytes[TRAFFIC_TENSOR_SUMS] += sums * rows_here * shape->C * sizeof(float);
+}
+
+static void add_line(struct traffic *traffic, const struct config *config,
+                     const struct model_shape *shape, const struct grid *grid,
+                     const struct plan *lowered)
+{
+    const struct plan_line *line = &lowered->lines[grid->pp];
+    uint64_t message = (uint64_t)shape->B * shape->T * shape->C * sizeof(float);
+
+    for (int32_t i = 0; i < line->count; i++) {
+        const struct action *action = &line->actions[i];
+
+        switch (action->kind) {
+        case ACTION_SEND:
+            traffic->bytes[action->direction == LANE_F ? TRAFFIC_ACTIVATIONS : TRAFFIC_GRADIENTS] +=
+                message;
+            break;
+        case ACTION_F:
+        case ACTION_I:
+        case ACTION_B:
+            if (grid->shape.tp > 1) {
+                add_tensor_parallel(traffic, config, shape, grid, lowered, action);
+            }
+            break;
+        case ACTION_SYNC:
+            traffic->bytes[TRAFFIC_EMBEDDING_SYNC] += slice_elems(shape, grid) * sizeof(float);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+static void add_replicas(struct traffic *traffic, const struct config *config,
+                         const struct model_shape *shape, const struct grid *grid,
+                         const struct plan *lowered)
+{
+    int32_t stages = plan_stages(lowered);
+    bool has_embedding = lowered->rank_of[0] == grid->pp;
+    bool has_head = lowered->rank_of[stages - 1] == grid->pp;
+
+    for (int32_t stage = 0; stage < stages; stage++) {
+        if (lowered->rank_of[stage] == grid->pp) {
+            traffic->bytes[TRAFFIC_GRADIENT_SUMS] +=
+                stage_gradient_bytes(config, shape, grid, stage, stages);
+        }
+    }
+    /* A rank with both ends has one copy of the embedding. */
+    if (config->model.tied_embeddings && (has_embedding || has_head)) {
+        traffic->bytes[TRAFFIC_EMBEDDING_GATHERS] += shape->vocab * shape->C * sizeof(float);
+    }
+}
+
+void traffic_plan(const struct config *config, const struct plan *lowered, const struct grid *grid,
+                  struct traffic *traffic_out)
+{
+    struct model_shape shape;
+
+    model_shape_of(config, grid->tp, &shape);
+    *traffic_out = (struct traffic){{0}};
+    add_line(traffic_out, config, &shape, grid, lowered);
+    if (grid->shape.dp > 1 && plan_trains(lowered)) {
+        add_replicas(traffic_out, config, &shape, grid, lowered);
+    }
+}
+
+void traffic_print_amount(uint64_t bytes, char *text, size_t text_bytes)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    double amount = (double)bytes / 1024.0;
+    size_t unit = 0;
+
+    if (bytes < 1024) {
+        (void)snprintf(text, text_bytes, "%" PRIu64 " B", bytes);
+        return;
+    }
+    /* What would be printed as 1024.0 of a unit is 1.0 of the next. */
+    while (amount >= 1023.95 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        amount /= 1024.0;
+        unit++;
+    }
+    (void)snprintf(text, text_bytes, "%.1f %s", amount, units[unit]);
+}
+
+/* A text that grows until its room is full. */
+struct sentence {
+    char *text;
+    size_t bytes;
+    size_t used;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct sentence *sentence, const char *format,
+                                                      ...)
+{
+    va_list arguments;
+    int added;
+
+    if (sentence->used + 1 >= sentence->bytes) {
+        return;
+    }
+    va_start(arguments, format);
+    added = vsnprintf(sentence->text + sentence->used, sentence->bytes - sentence->used, format,
+                      arguments);
+    va_end(arguments);
+    sentence->used += added > 0 ? (size_t)added : 0;
+}
+
+static void say_kinds(struct sentence *sentence, const struct traffic *planned,
+                      const struct traffic *counted, int64_t steps, bool differing)
+{
+    const char *before = differing ? "; differs:" : "";
+    char amount[TRAFFIC_AMOUNT_BYTES];
+    char gap[TRAFFIC_AMOUNT_BYTES];
+
+    for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
+        uint64_t found = counted->bytes[kind];
+        uint64_t expected = planned->bytes[kind] * (uint64_t)steps;
+
+        if ((found == 0 && expected == 0) || (found != expected) != differing) {
+            continue;
+        }
+        traffic_print_amount(found / (uint64_t)steps, amount, sizeof(amount));
+        say(sentence, "%s %s %s", before, rows[kind].text, amount);
+        before = ",";
+        if (!differing) {
+            say(sentence, " (as planned)");
+            continue;
+        }
+        traffic_print_amount(found > expected ? found - expected : expected - found, gap,
+                             sizeof(gap));
+        say(sentence, ", in %" PRId64 " step%s %s %s than planned", steps, steps == 1 ? "" : "s",
+            gap, found > expected ? "more" : "less");
+        if (found < expected && (kind == TRAFFIC_TENSOR_SUMS || kind == TRAFFIC_HEAD_ROWS)) {
+            say(sentence, " (blocks without targets exchange nothing)");
+        }
+    }
+}
+
+void traffic_compare(const struct traffic *planned, const struct traffic *counted, int64_t steps,
+                     char *text, size_t text_bytes)
+{
+    struct sentence sentence = {.text = text, .bytes = text_bytes};
+
+    if (text_bytes > 0) {
+        text[0] = '\0';
+    }
+    say(&sentence, "traffic a step:");
+    if (steps < 1 || (traffic_total(planned) == 0 && traffic_total(counted) == 0)) {
+        say(&sentence, " none");
+        return;
+    }
+    say_kinds(&sentence, planned, counted, steps, false);
+    say_kinds(&sentence, planned, counted, steps, true);
+}

@@ -1,0 +1,53 @@
+/* worker_embedding -- the two ends of a tied embedding whose head is on another rank. */
+#include "base/clock.h"
+#include "stages/worker.h"
+
+/* A wait for the other end of the embedding group that began at `begin_ns` has ended. */
+static void count_wait(struct stage_worker *worker, int64_t begin_ns)
+{
+    int64_t sent_ns = 0;
+    int64_t arrived_ns = 0;
+
+    embedding_sync_last_transfer(worker->sync, &sent_ns, &arrived_ns);
+    worker->sync_transfer_ns += arrived_ns - sent_ns;
+    worker->sync_exposed_ns += clock_now_ns() - begin_ns;
+}
+
+enum status stage_worker_sync(struct stage_worker *worker, size_t *bytes_out)
+{
+    const struct param *wte = params_find(worker->params, "wte.weight");
+    struct head_memory *head = worker->head;
+    const struct worker_run *run = &worker->run;
+    int64_t begin_ns = clock_now_ns();
+
+    if (wte != NULL) {
+        control_waits(worker->control, true);
+        TRY(embedding_sync_wait_gradient(worker->sync, run->step, run->deadline_ns));
+        control_waits(worker->control, false);
+        count_wait(worker, begin_ns);
+        *bytes_out = wte->own_elems * sizeof(float);
+        return STATUS_OK;
+    }
+    TRY(replicas_reduce_tied(worker->replicas, head->gradient, head->elems, run->deadline_ns));
+    *bytes_out = head->own_elems * sizeof(float);
+    return embedding_sync_send_gradient(worker->sync, run->step, head->gradient + head->own_first);
+}
+
+enum status stage_worker_wait_head(struct stage_worker *worker, int64_t version,
+                                   int64_t deadline_ns)
+{
+    int64_t begin_ns = 0;
+
+    if (worker->sync == NULL || worker->head->copy == NULL || worker->head_version >= version) {
+        return STATUS_OK;
+    }
+    begin_ns = clock_now_ns();
+    control_waits(worker->control, true);
+    TRY(embedding_sync_wait_version(worker->sync, version, deadline_ns));
+    control_waits(worker->control, false);
+    count_wait(worker, begin_ns);
+    TRY(replicas_gather_tied(worker->replicas, worker->head->copy, worker->head->elems,
+                             deadline_ns));
+    worker->head_version = version;
+    return STATUS_OK;
+}

@@ -1,0 +1,156 @@
+/* `weir plan` without a CONFIG, in every form. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "scheduler/plan_text.h"
+#include "stages/commands/command.h"
+#include "tests/scheduler/scratch.h"
+
+#define MOST_ARGUMENTS 16
+
+/* Runs `weir plan` on words separated by blanks; lends what it printed until it is freed. */
+static enum status run_plan(const char *words, char **text_out)
+{
+    struct scratch scratch;
+    char path[SCRATCH_PATH_BYTES];
+    char line[512];
+    char *arguments[MOST_ARGUMENTS] = {NULL};
+    char *rest = NULL;
+    int count = 0;
+    int kept = dup(STDOUT_FILENO);
+    size_t bytes = 0;
+    enum status status;
+
+    (void)snprintf(line, sizeof(line), "plan %s", words);
+    for (char *word = strtok_r(line, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+        assert_true(count + 1 < MOST_ARGUMENTS);
+        arguments[count++] = word;
+    }
+    scratch_make(&scratch);
+    scratch_path(&scratch, "stdout", path);
+    assert_true(fflush(stdout) == 0 && kept >= 0);
+    assert_non_null(freopen(path, "w", stdout));
+    status = command_plan(count, arguments);
+    assert_int_equal(fflush(stdout), 0);
+    assert_true(dup2(kept, STDOUT_FILENO) >= 0);
+    (void)close(kept);
+    *text_out = scratch_read(path, &bytes);
+    scratch_remove(&scratch);
+    return status;
+}
+
+static int64_t integer(const json_t *root, const char *key)
+{
+    assert_true(json_is_integer(json_object_get(root, key)));
+    return json_integer_value(json_object_get(root, key));
+}
+
+/* p 4, m 8, v 2 of the published tables: 28.5 without early send, peaks 5.5 to 2.5, 112 messages. */
+static void json_has_the_numbers_of_the_published_table(void **state)
+{
+    char *text = NULL;
+    json_error_t error;
+    json_t *root;
+    json_t *peaks;
+
+    (void)state;
+    assert_int_equal(run_plan("--schedule interleaved_1f1b --virtual-stages 2 --pp 4 "
+                              "--num-microbatches 8 --early-send false --format json",
+                              &text),
+                     STATUS_OK);
+    root = json_loads(text, 0, &error);
+    assert_non_null(root);
+    assert_string_equal(json_string_value(json_object_get(root, "schedule")), "interleaved_1f1b");
+    assert_int_equal(integer(root, "p"), 4);
+    assert_int_equal(integer(root, "m"), 8);
+    assert_int_equal(integer(root, "v"), 2);
+    assert_int_equal(integer(root, "messages"), 112);
+    assert_int_equal(integer(root, "min_depth"), 1);
+    assert_in_range(integer(root, "d_perf"), 1, 2);
+    assert_true(json_number_value(json_object_get(root, "makespan")) == 28.5);
+    assert_true(json_number_value(json_object_get(root, "bubble")) == 4.5);
+    peaks = json_object_get(json_object_get(root, "peak"), "wall");
+    for (size_t rank = 0; rank < 4; rank++) {
+        assert_true(json_number_value(json_array_get(peaks, rank)) == 5.5 - (double)rank);
+        assert_int_equal(json_array_size(json_array_get(json_object_get(root, "ranks"), rank)), 32);
+    }
+    assert_int_equal(json_array_size(json_object_get(root, "placement")), 8);
+    json_decref(root);
+    free(text);
+}
+
+/* Eight ranks with early send hold a dY back while their W waits: two buffers more are too few. */
+static void depths_are_shown_in_the_summary(void **state)
+{
+    char *text = NULL;
+
+    (void)state;
+    assert_int_equal(run_plan("--pp 4 --num-microbatches 8 --format summary", &text), STATUS_OK);
+    assert_non_null(strstr(text, "lane depth  2; nothing waits for more from 1\n"));
+    free(text);
+    assert_int_equal(run_plan("--pp 8 --num-microbatches 16 --virtual-stages 2 --schedule "
+                              "interleaved_1f1b --format summary",
+                              &text),
+                     STATUS_OK);
+    assert_non_null(strstr(text, "lane depth  2; the makespan falls until "));
+    free(text);
+}
+
+static void text_and_csv_read_back_as_the_plan(void **state)
+{
+    static const char *const forms[] = {"text", "csv"};
+    static const char *const words = "--schedule interleaved_1f1b --virtual-stages 2 --pp 2 "
+                                     "--num-microbatches 4 --format ";
+
+    (void)state;
+    for (size_t form = 0; form < 2; form++) {
+        struct plan_shape shape = {.schedule = SCHEDULE_FILE, .lane_depth = 2};
+        struct plan *plan = NULL;
+        char line[256];
+        char *text = NULL;
+
+        (void)snprintf(line, sizeof(line), "%s%s", words, forms[form]);
+        assert_int_equal(run_plan(line, &text), STATUS_OK);
+        assert_int_equal(plan_text_parse("stdout", text, strlen(text), &shape, &plan), STATUS_OK);
+        assert_int_equal(plan->shape.ranks, 2);
+        assert_int_equal(plan->shape.virtual_stages, 2);
+        assert_int_equal(plan->lines[0].count, 16);
+        plan_destroy(&plan);
+        free(text);
+    }
+}
+
+static void chunks_of_a_schedule_that_has_none_are_refused(void **state)
+{
+    char *text = NULL;
+
+    (void)state;
+    assert_int_equal(
+        run_plan("--schedule gpipe --virtual-stages 2 --pp 2 --num-microbatches 4", &text),
+        STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "virtual_stages 2"));
+    assert_non_null(strstr(status_last()->message, "interleaved_1f1b"));
+    assert_string_equal(text, "");
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_has_the_numbers_of_the_published_table),
+        cmocka_unit_test(depths_are_shown_in_the_summary),
+        cmocka_unit_test(text_and_csv_read_back_as_the_plan),
+        cmocka_unit_test(chunks_of_a_schedule_that_has_none_are_refused),
+    };
+
+    return cmocka_run_group_tests_name("command_plan", tests, NULL, NULL);
+}
