@@ -41,12 +41,12 @@ struct param {
     int64_t cols;
     size_t elems;
     struct param_shard shard; /* blocks 0, as in a zeroed entry: params_add() makes it the whole */
-    bool sharded; /* over TP: each shard counts in the norm; else the copy of tp 0 alone does */
-    /* What this replica updates: all, or a slice of it, whose owner alone has its moments and gives
-     * its part of the norm. params_add() makes 0 elements of an unsliced entry all of them. */
-    bool sliced;
+    /* What this replica updates: all, or, `sliced`, a part of it, whose owner alone has its moments
+     * and gives its part of the norm. params_add() makes 0 elements of an unsliced entry all of them. */
     size_t own_first;
     size_t own_elems;
+    bool sliced;
+    bool sharded;     /* over TP: each shard counts in the norm; else the copy of tp 0 alone does */
     bool decays;      /* matrices only: weight decay leaves one-dimensional parameters alone */
     int32_t norm_key; /* which partial sum of the gradient norm it belongs to */
     float init_std;   /* > 0: N(0, std²) */

@@ -1,6 +1,5 @@
 #include "scheduler/plan_chart.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +42,7 @@ static void draw_action(char *row, int32_t begin, int32_t end, const struct acti
                          action_kind_text((enum action_kind)action->kind), action->microbatch);
 
     if (action->chunk % 2 == 1) {
-        label[0] = (char)tolower((unsigned char)label[0]);
+        label[0] = (char)(label[0] - 'A' + 'a'); /* a kind is one capital letter */
     }
     memset(row + begin, '-', (size_t)width);
     memcpy(row + begin, label, bytes <= width ? (size_t)bytes : 1);

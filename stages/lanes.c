@@ -167,25 +167,45 @@ static struct lane *find_in(const struct lanes *lanes, const struct plan *plan, 
     return NULL;
 }
 
+/* The receiving end of a chunk, which an earlier chunk may have opened. */
+static enum status open_in(struct lanes *lanes, const struct plan *plan,
+                           const struct plan *evaluation, const struct grid *grid,
+                           struct comm *comm, int32_t stage, enum lane_direction direction)
+{
+    struct chunk_lanes *end = lanes_of(lanes, plan->chunk_of[stage], direction);
+
+    if (plan_source(plan, stage, direction) == ACTION_NONE) {
+        return STATUS_OK;
+    }
+    end->in = find_in(lanes, plan, stage, direction);
+    return end->in != NULL
+               ? STATUS_OK
+               : open_lane(lanes, plan, evaluation, grid, comm, stage, direction, false, &end->in);
+}
+
+/* The sending end, which an earlier chunk may have opened too. */
+static enum status open_out(struct lanes *lanes, const struct plan *plan,
+                            const struct plan *evaluation, const struct grid *grid,
+                            struct comm *comm, int32_t stage, enum lane_direction direction)
+{
+    struct lane_out *out = lanes_of(lanes, plan->chunk_of[stage], direction)->out;
+
+    if (out == NULL || out->lane != NULL) {
+        return STATUS_OK;
+    }
+    return open_lane(lanes, plan, evaluation, grid, comm, plan_target(plan, stage, direction),
+                     direction, true, &out->lane);
+}
+
 enum status lanes_open(struct lanes *lanes, const struct plan *plan, const struct plan *evaluation,
                        const struct grid *grid, struct comm *comm)
 {
     for (int32_t i = 0; i < lanes->chunks * LANE_DIRECTIONS; i++) {
-        struct chunk_lanes *end = &lanes->ends[i];
         enum lane_direction direction = (enum lane_direction)(i % LANE_DIRECTIONS);
         int32_t stage = stage_of(plan, grid->pp, i / LANE_DIRECTIONS);
 
-        if (plan_source(plan, stage, direction) != ACTION_NONE) {
-            end->in = find_in(lanes, plan, stage, direction);
-            if (end->in == NULL) {
-                TRY(open_lane(lanes, plan, evaluation, grid, comm, stage, direction, false,
-                              &end->in));
-            }
-        }
-        if (end->out != NULL && end->out->lane == NULL) {
-            TRY(open_lane(lanes, plan, evaluation, grid, comm, plan_target(plan, stage, direction),
-                          direction, true, &end->out->lane));
-        }
+        TRY(open_in(lanes, plan, evaluation, grid, comm, stage, direction));
+        TRY(open_out(lanes, plan, evaluation, grid, comm, stage, direction));
     }
     return STATUS_OK;
 }

@@ -328,9 +328,13 @@ static enum status drain_sends(struct stage_worker *worker)
 {
     for (int32_t i = 0; i < worker->lanes->out_count; i++) {
         const struct lane_out *lane = &worker->lanes->outs[i];
+        enum status status = STATUS_OK;
 
         if (lane->sending != NULL) {
-            TRY(wait_sent(worker, lane->sending_index, worker->run.deadline_ns));
+            status = wait_sent(worker, lane->sending_index, worker->run.deadline_ns);
+        }
+        if (status < 0) {
+            return status;
         }
     }
     return STATUS_OK;

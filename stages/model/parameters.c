@@ -107,7 +107,7 @@ static void cut(struct param *param, enum split split, const struct model_shape 
 
     param->shard = (struct param_shard){
         .whole_rows = param->rows, .whole_cols = param->cols, .blocks = split == THIRDS ? 3 : 1};
-    if (split == WHOLE || shards == 1) {
+    if (split == WHOLE || shards <= 1) {
         return;
     }
     param->sharded = true;

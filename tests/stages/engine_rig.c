@@ -66,7 +66,7 @@ static void keep_element(struct rig_result *result, struct rig_tensor *tensor, s
     if (tensor->seen[at] == 0) {
         tensor->data[at] = value;
         tensor->seen[at] = 1;
-    } else if (memcmp(&tensor->data[at], &value, sizeof(value)) != 0) {
+    } else if (rig_bits((double)tensor->data[at]) != rig_bits((double)value)) {
         result->copies_disagree++;
     }
 }
