@@ -281,7 +281,9 @@ void control_progress(struct control *control, const struct control_progress *pr
 
 void control_waits(struct control *control, bool waits)
 {
-    desk_set_waits(&control->desk, waits);
+    if (control != NULL) {
+        desk_set_waits(&control->desk, waits);
+    }
 }
 
 void control_stall_after(struct control *control, double seconds)

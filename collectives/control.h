@@ -132,7 +132,7 @@ enum status control_reduce(struct control *control, const struct control_round *
 void control_progress(struct control *control, const struct control_progress *progress);
 
 /* The same place, but from now on the main thread stands still there for another rank, or no longer
- * does; a store, no syscall. */
+ * does; a store, no syscall. NULL is fine: then nobody asks. */
 void control_waits(struct control *control, bool waits);
 
 /* From now on a rank hangs when its progress has stood still for `seconds` (< 0: never). Only rank

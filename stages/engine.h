@@ -85,8 +85,7 @@ struct engine {
     struct lanes lanes;
     struct replicas replicas;
     struct control *control;
-    struct comm *comm;       /* NULL where the world is 1 */
-    struct group *embedding; /* both ends, where the data plane carries the embedding */
+    struct comm *comm; /* NULL where the world is 1 */
     struct embedding_sync *sync;
     struct dataset *dataset;
     struct loader *loader;
@@ -133,7 +132,7 @@ enum status engine_settle(struct engine *engine);
 
 /* Says what the steps have moved beside what was planned, and on rank 0 what the embedding sync has
  * cost. */
-void engine_summarize(const struct engine *engine);
+enum status engine_summarize(const struct engine *engine);
 
 /* Leaves the job: after a failure (`status` < 0) all ranks are told its cause first. Returns
  * `status`, or what went wrong while leaving. Nulls the caller's pointer; NULL is fine. */

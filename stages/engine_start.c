@@ -85,11 +85,12 @@ static enum status open_group(const struct engine *engine, enum grid_group kind,
 
 static enum status open_groups(struct engine *engine)
 {
+    struct group *pair = NULL;
+
     TRY(open_group(engine, GRID_TENSOR, &engine->workspace.tp.group));
     TRY(open_group(engine, GRID_DATA, &engine->replicas.group));
-    /* Only so that both ends map each other's block. */
-    return syncs_over_data_plane(engine) ? open_group(engine, GRID_EMBEDDING, &engine->embedding)
-                                         : STATUS_OK;
+    /* A group only so that both ends of the embedding map each other's block. */
+    return syncs_over_data_plane(engine) ? open_group(engine, GRID_EMBEDDING, &pair) : STATUS_OK;
 }
 
 _Static_assert(CONFIG_GROUP_MOST <= COMM_GROUP_MEMBERS, "a legal tp or dp makes a group");

@@ -56,7 +56,7 @@ void engine_count_step(struct engine *engine, const struct traffic *before)
     engine->sync_exposed_s += engine->update.outcome.sync_exposed_s;
 }
 
-void engine_summarize(const struct engine *engine)
+enum status engine_summarize(const struct engine *engine)
 {
     struct traffic planned;
     struct traffic moved = engine->moved;
@@ -64,9 +64,9 @@ void engine_summarize(const struct engine *engine)
     char text[768];
 
     if (engine->comm == NULL || engine->steps_run == 0) {
-        return;
+        return STATUS_OK;
     }
-    traffic_plan(engine->config, engine->plan, &engine->grid, &planned);
+    TRY(traffic_plan(engine->config, engine->plan, &engine->grid, &planned));
     engine_read_traffic(engine, &now);
     for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
         if (counts_always(kind)) {
@@ -81,4 +81,5 @@ void engine_summarize(const struct engine *engine)
         log_info("embedding sync: %.2f ms of transfers a step, of which %.2f ms were waited for",
                  1e3 * engine->sync_transfer_s / steps, 1e3 * engine->sync_exposed_s / steps);
     }
+    return STATUS_OK;
 }

@@ -75,22 +75,21 @@ static void init_end(struct lanes *lanes, const struct plan *plan, const struct 
                      int32_t stage, enum lane_direction direction)
 {
     struct chunk_lanes *end = lanes_of(lanes, plan->chunk_of[stage], direction);
-    int32_t before = direction == LANE_F ? stage - 1 : stage + 1;
-    int32_t behind = direction == LANE_F ? stage + 1 : stage - 1;
     int32_t target = plan_target(plan, stage, direction);
+    int32_t next = plan_local_target(plan, stage, direction);
 
     if (plan_source(plan, stage, direction) != ACTION_NONE) {
         end->in_first = landings_below(plan, evaluation, stage, direction, plan->chunk_of[stage]);
         lanes->landings += landings_of(plan, evaluation, stage, direction);
-    } else if (before >= 0 && before < plan_stages(plan)) {
+    } else if (plan_local_source(plan, stage, direction) != ACTION_NONE) {
         end->handed_count = landings_of(plan, evaluation, stage, direction);
     }
     if (target != ACTION_NONE) {
         end->out = find_out(lanes, plan->rank_of[target], direction);
         end->out_first =
             landings_below(plan, evaluation, target, direction, plan->chunk_of[target]);
-    } else if (behind >= 0 && behind < plan_stages(plan)) {
-        end->next = lanes_of(lanes, plan->chunk_of[behind], direction);
+    } else if (next != ACTION_NONE) {
+        end->next = lanes_of(lanes, plan->chunk_of[next], direction);
     }
 }
 

@@ -3,14 +3,6 @@
 #include "collectives/comm.h"
 #include "collectives/control.h"
 
-/* A replica that hangs must be told from those that wait for it. */
-static void tell(const struct replicas *replicas, bool waits)
-{
-    if (replicas->control != NULL) {
-        control_waits(replicas->control, waits);
-    }
-}
-
 void replicas_slice(const struct replicas *replicas, const struct model_shape *shape,
                     struct params *params, struct head_memory *head)
 {
@@ -35,9 +27,9 @@ enum status replicas_reduce_tied(const struct replicas *replicas, float *gradien
     if (replicas->group == NULL || elems == 0) {
         return STATUS_OK;
     }
-    tell(replicas, true);
+    control_waits(replicas->control, true);
     TRY(comm_reduce_scatter(replicas->group, gradient, elems, replicas->cancel, deadline_ns));
-    tell(replicas, false);
+    control_waits(replicas->control, false);
     return STATUS_OK;
 }
 
@@ -47,19 +39,19 @@ enum status replicas_gather_tied(const struct replicas *replicas, float *weights
     if (replicas->group == NULL || elems == 0) {
         return STATUS_OK;
     }
-    tell(replicas, true);
+    control_waits(replicas->control, true);
     TRY(comm_all_gather(replicas->group, weights, elems, replicas->cancel, deadline_ns));
-    tell(replicas, false);
+    control_waits(replicas->control, false);
     return STATUS_OK;
 }
 
 static enum status sum(const struct replicas *replicas, float *gradients, size_t elems,
                        int64_t deadline_ns)
 {
-    tell(replicas, true);
+    control_waits(replicas->control, true);
     TRY(comm_all_reduce(replicas->group, gradients, elems, COMM_SUM, replicas->cancel,
                         deadline_ns));
-    tell(replicas, false);
+    control_waits(replicas->control, false);
     return STATUS_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "collectives/comm.h"
+#include "stages/model/parameters.h"
 #include "stages/model/shape.h"
 #include "tensor/arena.h"
 #include "tensor/kernels.h"
@@ -60,37 +61,17 @@ static uint64_t tensor_bytes(uint64_t elems)
     return (bytes + ARENA_ALIGN_BYTES - 1) / ARENA_ALIGN_BYTES * ARENA_ALIGN_BYTES;
 }
 
-/* Column-parallel tensors and their biases are split over the shards; row-parallel ones too, but
- * not their biases, and neither are the norms. */
-static uint64_t layer_gradient_bytes(const struct model_shape *shape, uint64_t tp)
+/* What lies in the gradient buffer of these chunks. A tied embedding's two gradients are summed each
+ * on its own, without the room behind them. */
+static uint64_t gradient_bytes(const struct params *params, bool tied)
 {
-    uint64_t C = shape->C;
-    uint64_t F = shape->F;
-    uint64_t norms = 4 * tensor_bytes(C);
-    uint64_t attention = tensor_bytes(C * 3 * C / tp) + tensor_bytes(3 * C / tp) +
-                         tensor_bytes(C / tp * C) + tensor_bytes(C);
-    uint64_t mlp = tensor_bytes(C * F / tp) + tensor_bytes(F / tp) + tensor_bytes(F / tp * C) +
-                   tensor_bytes(C);
+    uint64_t bytes = 0;
 
-    return norms + attention + mlp;
-}
+    for (int32_t i = 0; i < params->count; i++) {
+        const struct param *param = &params->table[i];
+        bool alone = tied && strcmp(param->name, "wte.weight") == 0;
 
-/* Of one virtual stage. A tied embedding's two gradients are summed each on its own, an untied one's
- * lie among the others. */
-static uint64_t stage_gradient_bytes(const struct config *config, const struct model_shape *shape,
-                                     const struct grid *grid, int32_t stage, int32_t stages)
-{
-    uint64_t layers = (uint64_t)config->parallel.layers_per_stage[stage];
-    uint64_t embedding = shape->vocab * shape->C;
-    uint64_t bytes = layers * layer_gradient_bytes(shape, (uint64_t)grid->shape.tp);
-    uint64_t table = shape->tied ? embedding * sizeof(float) : tensor_bytes(embedding);
-
-    if (stage == 0) {
-        bytes += table + tensor_bytes(shape->positions * shape->C) +
-                 tensor_bytes(shape->types * shape->C);
-    }
-    if (stage == stages - 1) {
-        bytes += 2 * tensor_bytes(shape->C) + table;
+        bytes += alone ? param->elems * sizeof(float) : tensor_bytes(param->elems);
     }
     return bytes;
 }
@@ -147,37 +128,47 @@ static void add_line(struct traffic *traffic, const struct config *config,
     }
 }
 
-static void add_replicas(struct traffic *traffic, const struct config *config,
-                         const struct model_shape *shape, const struct grid *grid,
-                         const struct plan *lowered)
+static enum status add_replicas(struct traffic *traffic, const struct config *config,
+                                const struct model_shape *shape, const struct grid *grid,
+                                const struct plan *lowered)
 {
-    int32_t stages = plan_stages(lowered);
-    bool has_embedding = lowered->rank_of[0] == grid->pp;
-    bool has_head = lowered->rank_of[stages - 1] == grid->pp;
+    int32_t last = plan_stages(lowered) - 1;
+    bool has_head = lowered->rank_of[last] == grid->pp;
+    uint64_t embedding = shape->vocab * shape->C * sizeof(float);
+    struct params params = {.table = NULL};
+    enum status status = STATUS_OK;
 
-    for (int32_t stage = 0; stage < stages; stage++) {
+    for (int32_t stage = 0; stage <= last && status >= 0; stage++) {
+        struct chunk_range range;
+
         if (lowered->rank_of[stage] == grid->pp) {
-            traffic->bytes[TRAFFIC_GRADIENT_SUMS] +=
-                stage_gradient_bytes(config, shape, grid, stage, stages);
+            chunk_range_of(config, stage, &range);
+            status = parameters_add(&params, shape, &range);
         }
     }
-    /* A rank with both ends has one copy of the embedding. */
-    if (config->model.tied_embeddings && (has_embedding || has_head)) {
-        traffic->bytes[TRAFFIC_EMBEDDING_GATHERS] += shape->vocab * shape->C * sizeof(float);
+    traffic->bytes[TRAFFIC_GRADIENT_SUMS] += gradient_bytes(&params, shape->tied);
+    params_release(&params);
+    if (shape->tied && has_head) {
+        traffic->bytes[TRAFFIC_GRADIENT_SUMS] += embedding;
     }
+    /* A rank with both ends has one copy of the embedding. */
+    if (shape->tied && (has_head || lowered->rank_of[0] == grid->pp)) {
+        traffic->bytes[TRAFFIC_EMBEDDING_GATHERS] += embedding;
+    }
+    return status;
 }
 
-void traffic_plan(const struct config *config, const struct plan *lowered, const struct grid *grid,
-                  struct traffic *traffic_out)
+enum status traffic_plan(const struct config *config, const struct plan *lowered,
+                         const struct grid *grid, struct traffic *traffic_out)
 {
     struct model_shape shape;
 
     model_shape_of(config, grid->tp, &shape);
     *traffic_out = (struct traffic){{0}};
     add_line(traffic_out, config, &shape, grid, lowered);
-    if (grid->shape.dp > 1 && plan_trains(lowered)) {
-        add_replicas(traffic_out, config, &shape, grid, lowered);
-    }
+    return grid->shape.dp > 1 && plan_trains(lowered)
+               ? add_replicas(traffic_out, config, &shape, grid, lowered)
+               : STATUS_OK;
 }
 
 void traffic_print_amount(uint64_t bytes, char *text, size_t text_bytes)

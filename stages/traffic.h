@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
 #include "collectives/grid.h"
 #include "scheduler/plan.h"
 #include "stages/config.h"
@@ -57,8 +58,8 @@ struct traffic {
 
 /* What the rank at `grid` moves in one step of `lowered`, the plan of `config`. Gradients over
  * the replicas are summed as they lie, with the room between tensors (ARENA_ALIGN_BYTES). */
-void traffic_plan(const struct config *config, const struct plan *lowered, const struct grid *grid,
-                  struct traffic *traffic_out);
+enum status traffic_plan(const struct config *config, const struct plan *lowered,
+                         const struct grid *grid, struct traffic *traffic_out);
 
 uint64_t traffic_total(const struct traffic *traffic);
 

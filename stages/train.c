@@ -248,7 +248,7 @@ static enum status loop(struct train *train, int32_t *signal_out)
     (void)fault_strike(&train->engine->worker.fault, train->env.rank, FAULT_STEP_END, 0,
                        &train->cancel);
     TRY(engine_settle(train->engine));
-    engine_summarize(train->engine);
+    TRY(engine_summarize(train->engine));
     return *signal_out == 0 ? finish(train) : STATUS_OK;
 }
 

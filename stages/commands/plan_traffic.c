@@ -15,9 +15,7 @@ enum status plan_traffic_make(const struct config *config, const struct plan *lo
     if (config == NULL) {
         return STATUS_OK;
     }
-    shape = (struct grid_shape){.pp = (int32_t)config->parallel.pp,
-                                .tp = (int32_t)config->parallel.tp,
-                                .dp = (int32_t)config->parallel.dp};
+    shape = config_grid_shape(config);
     world = shape.pp * shape.tp * shape.dp;
     traffic_out->ranks = calloc((size_t)world, sizeof(*traffic_out->ranks));
     if (traffic_out->ranks == NULL) {
@@ -26,7 +24,7 @@ enum status plan_traffic_make(const struct config *config, const struct plan *lo
     traffic_out->count = world;
     for (int32_t rank = 0; rank < world; rank++) {
         TRY(grid_init(&grid, &shape, rank, world));
-        traffic_plan(config, lowered, &grid, &traffic_out->ranks[rank]);
+        TRY(traffic_plan(config, lowered, &grid, &traffic_out->ranks[rank]));
     }
     return STATUS_OK;
 }

@@ -3,22 +3,14 @@
 #include "collectives/comm.h"
 #include "collectives/control.h"
 
-/* A shard that hangs must be told from those that wait for it. */
-static void tell(const struct tensor_parallel *tp, bool waits)
-{
-    if (tp->control != NULL) {
-        control_waits(tp->control, waits);
-    }
-}
-
 enum status tensor_parallel_sum(const struct tensor_parallel *tp, float *data, size_t elems)
 {
     if (tp->size == 1) {
         return STATUS_OK;
     }
-    tell(tp, true);
+    control_waits(tp->control, true);
     TRY(comm_all_reduce(tp->group, data, elems, COMM_SUM, tp->cancel, tp->deadline_ns));
-    tell(tp, false);
+    control_waits(tp->control, false);
     return STATUS_OK;
 }
 
@@ -27,9 +19,9 @@ enum status tensor_parallel_gather(const struct tensor_parallel *tp, void *data,
     if (tp->size == 1) {
         return STATUS_OK;
     }
-    tell(tp, true);
+    control_waits(tp->control, true);
     TRY(comm_all_gather(tp->group, data, (size_t)tp->size * bytes_each / sizeof(float), tp->cancel,
                         tp->deadline_ns));
-    tell(tp, false);
+    control_waits(tp->control, false);
     return STATUS_OK;
 }

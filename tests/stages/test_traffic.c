@@ -72,7 +72,7 @@ static struct traffic traffic_on(const struct config *config, const struct plan 
     struct grid grid;
 
     assert_int_equal(grid_init(&grid, &shape, rank, shape.pp * shape.tp * shape.dp), STATUS_OK);
-    traffic_plan(config, plan, &grid, &traffic);
+    assert_int_equal(traffic_plan(config, plan, &grid, &traffic), STATUS_OK);
     return traffic;
 }
 
