@@ -146,6 +146,24 @@ void rig_run_on_two_kinds_of_hosts(int32_t world, rig_fn connect, rig_fn work)
     }
 }
 
+void rig_assert_both_refuse(int32_t world, rig_fn work, const char *first, const char *second)
+{
+    struct comm_rig rig;
+
+    rig_init(&rig, world, false);
+    rig_run(&rig, work);
+    rig_assert_no_notes(&rig);
+    for (int32_t rank = 0; rank < 2; rank++) {
+        const char *message = rig.ranks[rank].failure.message;
+
+        assert_int_equal(rig.ranks[rank].connected, STATUS_ERR_REFUSED);
+        if (strstr(message, first) == NULL || strstr(message, second) == NULL) {
+            fail_msg("rank %d says \"%s\", without \"%s\" or \"%s\"", rank, message, first, second);
+        }
+    }
+    rig_release(&rig);
+}
+
 void rig_note(struct rig_rank *self, const char *file, int line, const char *condition)
 {
     (void)snprintf(self->noted, sizeof(self->noted), "%s:%d: %s", file, line, condition);

@@ -77,6 +77,9 @@ void rig_assert_no_notes(const struct comm_rig *rig);
  * one. Ends the test with the note of a rank that has one. */
 void rig_run_on_two_kinds_of_hosts(int32_t world, rig_fn connect, rig_fn work);
 
+/* Runs `work`, which connects: ranks 0 and 1 refuse, each with a message that has both words. */
+void rig_assert_both_refuse(int32_t world, rig_fn work, const char *first, const char *second);
+
 void rig_note(struct rig_rank *self, const char *file, int line, const char *condition);
 
 /* In a rank's thread: leaves the function where the condition does not hold. */

@@ -180,32 +180,14 @@ static void open_both_senders(struct rig_rank *self)
     (void)rig_connect(self);
 }
 
-/* Each of the two ranks refuses with a message that has both words. */
-static void check_both_refuse(rig_fn work, const char *first, const char *second)
-{
-    struct comm_rig rig;
-
-    rig_init(&rig, 2, false);
-    rig_run(&rig, work);
-    rig_assert_no_notes(&rig);
-    for (int32_t rank = 0; rank < 2; rank++) {
-        const char *message = rig.ranks[rank].failure.message;
-
-        assert_int_equal(rig.ranks[rank].connected, STATUS_ERR_REFUSED);
-        if (strstr(message, first) == NULL || strstr(message, second) == NULL) {
-            fail_msg("rank %d says \"%s\", without \"%s\" or \"%s\"", rank, message, first, second);
-        }
-    }
-    rig_release(&rig);
-}
-
 static void lanes_that_disagree_are_named_with_both_values_at_both_ends(void **state)
 {
     (void)state;
-    check_both_refuse(open_with_other_count, "31", "42");
-    check_both_refuse(open_with_other_bytes, "3100", "4200");
-    check_both_refuse(open_with_lane_more, "direction B", "rank 1 has no such lane");
-    check_both_refuse(open_both_senders, "sends in direction F", "31 landing buffers of 4200");
+    rig_assert_both_refuse(2, open_with_other_count, "31", "42");
+    rig_assert_both_refuse(2, open_with_other_bytes, "3100", "4200");
+    rig_assert_both_refuse(2, open_with_lane_more, "direction B", "rank 1 has no such lane");
+    rig_assert_both_refuse(2, open_both_senders, "sends in direction F",
+                           "31 landing buffers of 4200");
 }
 
 /* Rank 1 has a lane with rank 0, which has lanes with rank 2 alone. */

@@ -259,33 +259,17 @@ static void open_with_stranger(struct rig_rank *self)
     (void)rig_connect(self);
 }
 
-/* Ranks 0 and 1 refuse, each with a message that has both words. */
-static void check_both_refuse(rig_fn work, const char *first, const char *second)
-{
-    struct comm_rig rig;
-
-    rig_init(&rig, 3, false);
-    rig_run(&rig, work);
-    rig_assert_no_notes(&rig);
-    for (int32_t rank = 0; rank < 2; rank++) {
-        const char *message = rig.ranks[rank].failure.message;
-
-        assert_int_equal(rig.ranks[rank].connected, STATUS_ERR_REFUSED);
-        if (strstr(message, first) == NULL || strstr(message, second) == NULL) {
-            fail_msg("rank %d says \"%s\", without \"%s\" or \"%s\"", rank, message, first, second);
-        }
-    }
-    rig_release(&rig);
-}
-
 static void groups_that_disagree_are_named_with_both_values_at_both_ends(void **state)
 {
     (void)state;
-    check_both_refuse(open_with_other_members, "2 members (0, 1)", "3 members (0, 1, 2)");
-    check_both_refuse(open_in_other_order, "2 members (0, 1)", "3 members (0, 1, 2)");
-    check_both_refuse(open_with_group_more, "group of ranks 0, 1, 2", "rank 0 has no such group");
-    check_both_refuse(open_lane_against_group, "group of ranks 0, 1", "rank 1 has no such group");
-    check_both_refuse(open_with_stranger, "group of ranks 0, 1", "rank 0 has no such group");
+    rig_assert_both_refuse(3, open_with_other_members, "2 members (0, 1)", "3 members (0, 1, 2)");
+    rig_assert_both_refuse(3, open_in_other_order, "2 members (0, 1)", "3 members (0, 1, 2)");
+    rig_assert_both_refuse(3, open_with_group_more, "group of ranks 0, 1, 2",
+                           "rank 0 has no such group");
+    rig_assert_both_refuse(3, open_lane_against_group, "group of ranks 0, 1",
+                           "rank 1 has no such group");
+    rig_assert_both_refuse(3, open_with_stranger, "group of ranks 0, 1",
+                           "rank 0 has no such group");
 }
 
 /* ---- Offers that contradict themselves. ---- */

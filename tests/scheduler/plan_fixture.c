@@ -14,6 +14,7 @@
 #include "scheduler/generate.h"
 #include "scheduler/lower.h"
 #include "scheduler/plan_text.h"
+#include "scheduler/validate.h"
 
 struct plan_shape fixture_shape(enum schedule schedule, int32_t ranks, int32_t microbatches,
                                 bool early_send)
@@ -54,6 +55,33 @@ struct plan *fixture_chunks(enum schedule schedule, int32_t ranks, int32_t micro
     assert_int_equal(plan_lower(compute, &lowered), STATUS_OK);
     plan_destroy(&compute);
     return lowered;
+}
+
+struct plan *fixture_reduced(int32_t ranks, int32_t microbatches, int32_t chunks)
+{
+    struct plan_shape shape = fixture_shape(SCHEDULE_INTERLEAVED_1F1B, ranks, microbatches, true);
+    struct plan *compute = NULL;
+    struct plan *lowered = NULL;
+
+    shape.virtual_stages = chunks;
+    shape.reduce = true;
+    assert_int_equal(plan_generate(&shape, &compute), STATUS_OK);
+    assert_int_equal(plan_lower(compute, &lowered), STATUS_OK);
+    plan_destroy(&compute);
+    return lowered;
+}
+
+void fixture_refused(struct plan *plan, const char *expected)
+{
+    int saved = fixture_mute();
+    enum status status = plan_validate(plan);
+
+    fixture_unmute(saved);
+    assert_int_equal(status, STATUS_ERR_REFUSED);
+    if (strstr(status_last()->message, expected) == NULL) {
+        fail_msg("expected \"%s\" in \"%s\"", expected, status_last()->message);
+    }
+    plan_destroy(&plan);
 }
 
 struct plan *fixture_text(const char *text)

@@ -26,6 +26,12 @@ struct plan *fixture_lowered(enum schedule schedule, int32_t ranks, int32_t micr
 struct plan *fixture_chunks(enum schedule schedule, int32_t ranks, int32_t microbatches,
                             int32_t chunks, bool early_send);
 
+/* Interleaved, early send, with REDUCE and SYNC, lowered. */
+struct plan *fixture_reduced(int32_t ranks, int32_t microbatches, int32_t chunks);
+
+/* Fails the test unless the validator refuses the plan with these words; destroys it. */
+void fixture_refused(struct plan *plan, const char *expected);
+
 /* A compute-only plan from text. */
 struct plan *fixture_text(const char *text);
 

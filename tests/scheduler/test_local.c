@@ -29,19 +29,6 @@ static struct plan *lower_text(const char *text)
     return lowered;
 }
 
-static void expect_refused(struct plan *plan, const char *expected)
-{
-    int saved = fixture_mute();
-    enum status status = plan_validate(plan);
-
-    fixture_unmute(saved);
-    assert_int_equal(status, STATUS_ERR_REFUSED);
-    if (strstr(status_last()->message, expected) == NULL) {
-        fail_msg("expected \"%s\" in \"%s\"", expected, status_last()->message);
-    }
-    plan_destroy(&plan);
-}
-
 struct handover {
     const char *text;
     int32_t landing;
@@ -150,44 +137,30 @@ static void a_wrong_buffer_between_chunks_is_refused(void **state)
 
     (void)state;
     find(plan, 0, "0F1")->target = 0;
-    expect_refused(plan, "(0F1): takes landing buffer 0, which micro-batch 0 still holds");
+    fixture_refused(plan, "(0F1): takes landing buffer 0, which micro-batch 0 still holds");
     plan = example();
     find(plan, 0, "0F1")->target = 2;
-    expect_refused(plan, "(0F1): landing buffer 2 is outside 0 to 1");
+    fixture_refused(plan, "(0F1): landing buffer 2 is outside 0 to 1");
     plan = example();
     find(plan, 0, "1F1")->landing = 0;
-    expect_refused(plan, "(1F1): uses landing buffer 0, which its micro-batch does not hold");
+    fixture_refused(plan, "(1F1): uses landing buffer 0, which its micro-batch does not hold");
     plan = example();
     find(plan, 0, "0W0")->landing = 1;
-    expect_refused(plan, "(0W0): uses landing buffer 1, which its micro-batch does not hold");
+    fixture_refused(plan, "(0W0): uses landing buffer 1, which its micro-batch does not hold");
     plan = example();
     find(plan, 0, "1I1")->target = 0;
-    expect_refused(plan, "(1I1): takes landing buffer 0, which micro-batch 0 still holds");
+    fixture_refused(plan, "(1I1): takes landing buffer 0, which micro-batch 0 still holds");
     plan = example();
     find(plan, 0, "1F1")->target = 0;
-    expect_refused(plan, "(1F1): writes to landing buffer 0, but no chunk of this rank reads it");
+    fixture_refused(plan, "(1F1): writes to landing buffer 0, but no chunk of this rank reads it");
     plan = example();
     plan->buffers[1].landing_f = 0;
-    expect_refused(plan, "buffer counts");
-}
-
-static struct plan *reduced(int32_t p, int32_t m, int32_t v)
-{
-    struct plan_shape shape = fixture_shape(SCHEDULE_INTERLEAVED_1F1B, p, m, true);
-    struct plan *compute = NULL;
-    struct plan *lowered = NULL;
-
-    shape.virtual_stages = v;
-    shape.reduce = true;
-    assert_int_equal(plan_generate(&shape, &compute), STATUS_OK);
-    assert_int_equal(plan_lower(compute, &lowered), STATUS_OK);
-    plan_destroy(&compute);
-    return lowered;
+    fixture_refused(plan, "buffer counts");
 }
 
 static void replicas_are_reduced_behind_all_work_and_before_the_step(void **state)
 {
-    struct plan *plan = reduced(2, 1, 1);
+    struct plan *plan = fixture_reduced(2, 1, 1);
 
     (void)state;
     assert_string_equal(fixture_line(plan, 0), "0F0 0SEND_F0 0RECV_B0 0B0 REDUCE SYNC STEP");
@@ -199,7 +172,7 @@ static void replicas_are_reduced_behind_all_work_and_before_the_step(void **stat
     assert_int_equal(find(plan, 1, "STEP")->depends[0], 6);
     assert_int_equal(plan_validate(plan), STATUS_OK);
     plan_destroy(&plan);
-    plan = reduced(1, 2, 2);
+    plan = fixture_reduced(1, 2, 2);
     assert_string_equal(fixture_line(plan, 0), "0F0 1F0 1B0 0F1 0B0 1F1 1B1 0B1 REDUCE STEP");
     assert_int_equal(plan_validate(plan), STATUS_OK);
     plan_destroy(&plan);
@@ -215,26 +188,26 @@ static void exchange(struct plan *plan, int32_t rank, int32_t a, int32_t b)
 
 static void a_reduce_out_of_place_is_refused(void **state)
 {
-    struct plan *plan = reduced(2, 1, 1);
+    struct plan *plan = fixture_reduced(2, 1, 1);
 
     (void)state;
     plan->shape.reduce = false;
-    expect_refused(plan, "rank 0, action 4 (REDUCE): has no place in this plan");
-    plan = reduced(2, 1, 1);
+    fixture_refused(plan, "rank 0, action 4 (REDUCE): has no place in this plan");
+    plan = fixture_reduced(2, 1, 1);
     find(plan, 1, "REDUCE")->depends[0] = ACTION_NONE;
-    expect_refused(plan, "(REDUCE): does not name action 5 (1W0)");
-    plan = reduced(2, 1, 1);
+    fixture_refused(plan, "(REDUCE): does not name action 5 (1W0)");
+    plan = fixture_reduced(2, 1, 1);
     find(plan, 1, "STEP")->depends[0] = ACTION_NONE;
-    expect_refused(plan, "(STEP): does not name action 6 (REDUCE)");
-    plan = reduced(2, 1, 1);
+    fixture_refused(plan, "(STEP): does not name action 6 (REDUCE)");
+    plan = fixture_reduced(2, 1, 1);
     find(plan, 1, "REDUCE")->microbatch = 0;
-    expect_refused(plan, "rank 1, action 6");
-    plan = reduced(2, 1, 1);
+    fixture_refused(plan, "rank 1, action 6");
+    plan = fixture_reduced(2, 1, 1);
     exchange(plan, 0, 4, 5);
-    expect_refused(plan, "(SYNC): stands before action 5");
+    fixture_refused(plan, "(SYNC): stands before action 5");
     plan = fixture_lowered(SCHEDULE_1F1B, 2, 1, true);
     plan->shape.reduce = true;
-    expect_refused(plan, "rank 0 has no REDUCE");
+    fixture_refused(plan, "rank 0 has no REDUCE");
 }
 
 int main(void)

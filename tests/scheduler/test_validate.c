@@ -13,19 +13,6 @@
 #include "scheduler/lower.h"
 #include "scheduler/validate.h"
 
-static void expect_refused(struct plan *plan, const char *expected)
-{
-    int saved = fixture_mute();
-    enum status status = plan_validate(plan);
-
-    fixture_unmute(saved);
-    assert_int_equal(status, STATUS_ERR_REFUSED);
-    if (strstr(status_last()->message, expected) == NULL) {
-        fail_msg("expected \"%s\" in \"%s\"", expected, status_last()->message);
-    }
-    plan_destroy(&plan);
-}
-
 /* Lowers plain text, which is the way to a plan that is wrong in its orders. */
 static struct plan *lower_text(const char *text)
 {
@@ -78,36 +65,21 @@ static void every_generated_plan_is_accepted(void **state)
     }
 }
 
-/* Interleaved, with REDUCE. */
-static struct plan *reduced(int32_t p, int32_t m, int32_t v)
-{
-    struct plan_shape shape = fixture_shape(SCHEDULE_INTERLEAVED_1F1B, p, m, true);
-    struct plan *compute = NULL;
-    struct plan *plan = NULL;
-
-    shape.virtual_stages = v;
-    shape.reduce = true;
-    assert_int_equal(plan_generate(&shape, &compute), STATUS_OK);
-    assert_int_equal(plan_lower(compute, &plan), STATUS_OK);
-    plan_destroy(&compute);
-    return plan;
-}
-
 static void drop_and_repeat_each(int32_t p, int32_t m, int32_t v)
 {
-    struct plan *plan = reduced(p, m, v);
+    struct plan *plan = fixture_reduced(p, m, v);
     int32_t rank;
     int32_t i;
 
     for (rank = 0; rank < p; rank++) {
         for (i = 0; i < plan->lines[rank].count; i++) {
-            struct plan *mutant = reduced(p, m, v);
+            struct plan *mutant = fixture_reduced(p, m, v);
 
             mutation_drop(mutant, rank, i);
-            expect_refused(mutant, "plan refused: rank");
-            mutant = reduced(p, m, v);
+            fixture_refused(mutant, "plan refused: rank");
+            mutant = fixture_reduced(p, m, v);
             mutation_duplicate(mutant, rank, i);
-            expect_refused(mutant, "plan refused: rank");
+            fixture_refused(mutant, "plan refused: rank");
         }
     }
     plan_destroy(&plan);
@@ -128,16 +100,16 @@ static void a_missing_action_is_named(void **state)
 
     (void)state;
     mutation_drop(plan, 2, fixture_find(plan, 2, "2W3"));
-    expect_refused(plan, "rank 2 has no B or W of micro-batch 3 on virtual stage 2");
+    fixture_refused(plan, "rank 2 has no B or W of micro-batch 3 on virtual stage 2");
     plan = example();
     mutation_drop(plan, 1, fixture_find(plan, 1, "1RECV_F7"));
-    expect_refused(plan, "rank 1 has no RECV_F of micro-batch 7");
+    fixture_refused(plan, "rank 1 has no RECV_F of micro-batch 7");
     plan = example();
     mutation_drop(plan, 3, fixture_find(plan, 3, "STEP"));
-    expect_refused(plan, "rank 3 does not end with STEP");
+    fixture_refused(plan, "rank 3 does not end with STEP");
     plan = example();
     mutation_drop(plan, 0, fixture_find(plan, 0, "SYNC"));
-    expect_refused(plan, "rank 0 has no SYNC");
+    fixture_refused(plan, "rank 0 has no SYNC");
 }
 
 static void a_repeated_action_is_named(void **state)
@@ -147,10 +119,10 @@ static void a_repeated_action_is_named(void **state)
 
     (void)state;
     mutation_duplicate(plan, 1, at);
-    expect_refused(plan, "(1F2): repeats action");
+    fixture_refused(plan, "(1F2): repeats action");
     plan = example();
     mutation_duplicate(plan, 3, fixture_find(plan, 3, "SYNC"));
-    expect_refused(plan, "(SYNC): repeats action");
+    fixture_refused(plan, "(SYNC): repeats action");
 }
 
 static void an_action_before_what_it_needs_is_refused(void **state)
@@ -159,10 +131,10 @@ static void an_action_before_what_it_needs_is_refused(void **state)
 
     (void)state;
     mutation_swap(plan, 1, fixture_find(plan, 1, "1RECV_F0"), fixture_find(plan, 1, "1F0"));
-    expect_refused(plan, "does not point to an earlier action");
+    fixture_refused(plan, "does not point to an earlier action");
     plan = example();
     mutation_swap(plan, 2, fixture_find(plan, 2, "2I1"), fixture_find(plan, 2, "2W1"));
-    expect_refused(plan, "does not point to an earlier action");
+    fixture_refused(plan, "does not point to an earlier action");
 }
 
 static void a_dependency_that_is_left_out_is_refused(void **state)
@@ -171,19 +143,19 @@ static void a_dependency_that_is_left_out_is_refused(void **state)
 
     (void)state;
     action_of(plan, 2, "2W1")->depends[0] = ACTION_NONE;
-    expect_refused(plan, "(2W1): does not name action");
+    fixture_refused(plan, "(2W1): does not name action");
     plan = example();
     action_of(plan, 2, "2F1")->depends[1] = ACTION_NONE;
-    expect_refused(plan, "(2F1): does not wait for action");
+    fixture_refused(plan, "(2F1): does not wait for action");
     plan = example();
     action_of(plan, 0, "STEP")->depends[0] = ACTION_NONE;
-    expect_refused(plan, "(STEP): does not name action");
+    fixture_refused(plan, "(STEP): does not name action");
     plan = example();
     action_of(plan, 3, "SYNC")->depends[0] = ACTION_NONE;
-    expect_refused(plan, "(SYNC): does not name action");
+    fixture_refused(plan, "(SYNC): does not name action");
     plan = example();
     action_of(plan, 3, "SYNC")->depends[0] = 9999;
-    expect_refused(plan, "does not point to an earlier action");
+    fixture_refused(plan, "does not point to an earlier action");
 }
 
 static void lanes_that_disagree_at_their_ends_are_refused(void **state)
@@ -191,10 +163,10 @@ static void lanes_that_disagree_at_their_ends_are_refused(void **state)
     struct plan *plan = lower_text("0F0 0F1 0B0 0B1\n1F1 1F0 1B0 1B1\n");
 
     (void)state;
-    expect_refused(plan, "(1RECV_F0): is message 1 of its lane here, but message 0 at rank 0");
+    fixture_refused(plan, "(1RECV_F0): is message 1 of its lane here, but message 0 at rank 0");
     plan = example();
     action_of(plan, 1, "1SEND_F3")->sequence = 4;
-    expect_refused(plan, "(1SEND_F3): is numbered message 4 of its lane, but is the 3-th here");
+    fixture_refused(plan, "(1SEND_F3): is numbered message 4 of its lane, but is the 3-th here");
 }
 
 static void a_retagged_message_is_refused(void **state)
@@ -203,19 +175,19 @@ static void a_retagged_message_is_refused(void **state)
 
     (void)state;
     action_of(plan, 1, "1SEND_F3")->microbatch = 4;
-    expect_refused(plan, "repeats action");
+    fixture_refused(plan, "repeats action");
     plan = example();
     action_of(plan, 1, "1SEND_F3")->direction = LANE_B;
-    expect_refused(plan, "(1SEND_B3): peer is rank 2, expected rank 0");
+    fixture_refused(plan, "(1SEND_B3): peer is rank 2, expected rank 0");
     plan = example();
     action_of(plan, 1, "1SEND_F3")->peer = 3;
-    expect_refused(plan, "(1SEND_F3): peer is rank 3, expected rank 2");
+    fixture_refused(plan, "(1SEND_F3): peer is rank 3, expected rank 2");
     plan = example();
     action_of(plan, 1, "1F3")->virtual_stage = 2;
-    expect_refused(plan, "(2F3): virtual stage 2 is not chunk 0 of this rank");
+    fixture_refused(plan, "(2F3): virtual stage 2 is not chunk 0 of this rank");
     plan = example();
     action_of(plan, 1, "1F3")->microbatch = 8;
-    expect_refused(plan, "(1F8): micro-batch 8 is outside 0 to 7");
+    fixture_refused(plan, "(1F8): micro-batch 8 is outside 0 to 7");
 }
 
 static void a_wrong_slot_gradient_set_or_landing_buffer_is_refused(void **state)
@@ -224,22 +196,22 @@ static void a_wrong_slot_gradient_set_or_landing_buffer_is_refused(void **state)
 
     (void)state;
     action_of(plan, 1, "1F1")->slot = action_of(plan, 1, "1F0")->slot;
-    expect_refused(plan, "(1F1): takes slot 0, which micro-batch 0 still holds");
+    fixture_refused(plan, "(1F1): takes slot 0, which micro-batch 0 still holds");
     plan = example();
     action_of(plan, 1, "1I1")->slot = action_of(plan, 1, "1F2")->slot;
-    expect_refused(plan, "(1I1): uses slot 2, which its micro-batch does not hold");
+    fixture_refused(plan, "(1I1): uses slot 2, which its micro-batch does not hold");
     plan = example();
     action_of(plan, 1, "1F1")->slot = 3;
-    expect_refused(plan, "(1F1): slot 3 is outside 0 to 2");
+    fixture_refused(plan, "(1F1): slot 3 is outside 0 to 2");
     plan = example();
     action_of(plan, 1, "1W1")->gradient = 1;
-    expect_refused(plan, "(1W1): uses gradient set 1");
+    fixture_refused(plan, "(1W1): uses gradient set 1");
     plan = example();
     action_of(plan, 1, "1SEND_F5")->landing = 2;
-    expect_refused(plan, "(1SEND_F5): landing buffer 2, expected 1 in turn");
+    fixture_refused(plan, "(1SEND_F5): landing buffer 2, expected 1 in turn");
     plan = example();
     action_of(plan, 2, "2W5")->landing = 0;
-    expect_refused(plan, "(2W5): landing buffer 0, expected 2 in turn");
+    fixture_refused(plan, "(2W5): landing buffer 0, expected 2 in turn");
 }
 
 /* Micro-batches that ascend in one order and descend in another keep the lanes in step, so that
@@ -247,12 +219,12 @@ static void a_wrong_slot_gradient_set_or_landing_buffer_is_refused(void **state)
 static void accumulation_out_of_order_is_refused(void **state)
 {
     (void)state;
-    expect_refused(lower_text("0F0 0F1 0B1 0B0\n1F0 1F1 1B1 1B0\n"),
-                   "(0B0): adds to gradients after micro-batch 1");
-    expect_refused(lower_text("0F0 0F1 0I0 0I1 0W1 0W0\n"),
-                   "(0W0): adds to gradients after micro-batch 1");
-    expect_refused(lower_text("0F1 0F0 0B0 0B1\n1F1 1F0 1B0 1B1\n"),
-                   "(1F0): adds to gradients after micro-batch 1");
+    fixture_refused(lower_text("0F0 0F1 0B1 0B0\n1F0 1F1 1B1 1B0\n"),
+                    "(0B0): adds to gradients after micro-batch 1");
+    fixture_refused(lower_text("0F0 0F1 0I0 0I1 0W1 0W0\n"),
+                    "(0W0): adds to gradients after micro-batch 1");
+    fixture_refused(lower_text("0F1 0F0 0B0 0B1\n1F1 1F0 1B0 1B1\n"),
+                    "(1F0): adds to gradients after micro-batch 1");
 }
 
 /* Each chunk accumulates for itself: their micro-batches may mix, and each must ascend. */
@@ -263,10 +235,10 @@ static void accumulation_ascends_per_chunk(void **state)
     (void)state;
     assert_int_equal(plan_validate(plan), STATUS_OK);
     plan_destroy(&plan);
-    expect_refused(lower_text("0F0 1F0 1B0 0F1 1F1 1B1 0B1 0B0\n"),
-                   "action 7 (0B0): adds to gradients after micro-batch 1");
-    expect_refused(lower_text("0F0 0F1 1F1 1F0 1B0 0B0 1B1 0B1\n"),
-                   "action 3 (1F0): adds to gradients after micro-batch 1");
+    fixture_refused(lower_text("0F0 1F0 1B0 0F1 1F1 1B1 0B1 0B0\n"),
+                    "action 7 (0B0): adds to gradients after micro-batch 1");
+    fixture_refused(lower_text("0F0 0F1 1F1 1F0 1B0 0B0 1B1 0B1\n"),
+                    "action 3 (1F0): adds to gradients after micro-batch 1");
 }
 
 static void step_and_sync_out_of_place_are_refused(void **state)
@@ -275,13 +247,13 @@ static void step_and_sync_out_of_place_are_refused(void **state)
 
     (void)state;
     mutation_swap(plan, 2, plan->lines[2].count - 1, plan->lines[2].count - 2);
-    expect_refused(plan, "(STEP): is not the last action of its rank");
+    fixture_refused(plan, "(STEP): is not the last action of its rank");
     plan = example();
     plan->shape.embedding_sync = false;
-    expect_refused(plan, "(SYNC): this rank has no part in an embedding sync");
+    fixture_refused(plan, "(SYNC): this rank has no part in an embedding sync");
     plan = example();
     mutation_swap(plan, 3, fixture_find(plan, 3, "SYNC"), fixture_find(plan, 3, "3F3"));
-    expect_refused(plan, "plan refused: rank 3");
+    fixture_refused(plan, "plan refused: rank 3");
 }
 
 /* Gives rank `rank` another number of landing buffers for activations, numbered in turn. */
@@ -313,20 +285,20 @@ static void too_few_landing_buffers_are_refused_with_the_cycle(void **state)
     set_landings(plan, 1, 3);
     assert_int_equal(plan_validate(plan), STATUS_OK);
     set_landings(plan, 1, 2);
-    expect_refused(plan, "-(landing)-> rank 1");
+    fixture_refused(plan, "-(landing)-> rank 1");
     plan = example();
     set_landings(plan, 1, 2);
-    expect_refused(plan, "deadlock at lane_depth 2, but not at 3, cycle of ");
+    fixture_refused(plan, "deadlock at lane_depth 2, but not at 3, cycle of ");
     plan = example();
     plan->buffers[1].landing_f = 0;
-    expect_refused(plan, "buffer counts");
+    fixture_refused(plan, "buffer counts");
 }
 
 static void orders_that_wait_for_each_other_are_refused_with_the_cycle(void **state)
 {
     (void)state;
-    expect_refused(lower_text("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1\n"),
-                   "deadlock at any lane_depth, cycle of 8: ");
+    fixture_refused(lower_text("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1\n"),
+                    "deadlock at any lane_depth, cycle of 8: ");
 }
 
 static void expect_verdict(const struct plan *plan, enum status expected)
@@ -400,8 +372,8 @@ static void every_field_of_every_action_is_looked_at(void **state)
 {
     (void)state;
     look_at_every_field(fixture_lowered(SCHEDULE_1F1B, 3, 4, true));
-    look_at_every_field(reduced(1, 3, 2));
-    look_at_every_field(reduced(2, 3, 2));
+    look_at_every_field(fixture_reduced(1, 3, 2));
+    look_at_every_field(fixture_reduced(2, 3, 2));
     look_at_every_field(fixture_chunks(SCHEDULE_FORWARD_ONLY, 1, 2, 3, true));
 }
 
@@ -414,7 +386,7 @@ static void a_plan_that_is_not_lowered_is_refused(void **state)
     (void)state;
     assert_int_equal(plan_min_depth(plan, &depth), STATUS_ERR_REFUSED);
     fixture_unmute(saved);
-    expect_refused(plan, "not lowered");
+    fixture_refused(plan, "not lowered");
 }
 
 int main(void)

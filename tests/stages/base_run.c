@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/stages/oracle.h"
+#include "tests/stages/random_text.h"
 
 /* 50 steps of 8 sequences of 32 read each byte about once. */
 #define TEXT_BYTES 14000
@@ -28,22 +29,15 @@ static const char base_yaml[] =
 
 int base_make(void **state)
 {
-    FILE *file = NULL;
-    uint32_t word = 4711;
     int descriptor = 0;
 
     (void)state;
     (void)snprintf(text_path, sizeof(text_path), "/tmp/weir-base-XXXXXX");
     descriptor = mkstemp(text_path);
-    file = descriptor >= 0 ? fdopen(descriptor, "w") : NULL;
-    if (file == NULL) {
+    if (descriptor < 0 || close(descriptor) != 0) {
         return -1;
     }
-    for (int i = 0; i < TEXT_BYTES; i++) {
-        word = word * 1664525U + 1013904223U;
-        (void)fputc('a' + (int)((word >> 24) % 26U), file);
-    }
-    return fclose(file);
+    return random_text_write(text_path, 4711, TEXT_BYTES);
 }
 
 int base_remove(void **state)

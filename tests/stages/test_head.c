@@ -53,25 +53,14 @@ static void bench_free(struct bench *bench)
     head_case_free(&bench->c);
 }
 
-static double *doubles(const struct guarded *from)
-{
-    double *memory = calloc(from->elems, sizeof(*memory));
-
-    assert_non_null(memory);
-    for (size_t i = 0; i < from->elems; i++) {
-        memory[i] = (double)from->floats[i];
-    }
-    return memory;
-}
-
 /* Trains once, after an evaluation that must only read, and compares with the loops in double. */
 static void check(struct bench *bench)
 {
     struct head_case *c = &bench->c;
-    double *x = doubles(&c->x);
-    double *wte = doubles(&c->wte);
-    double *dx = doubles(&c->x);
-    double *dwte = doubles(&c->dwte);
+    double *x = guarded_doubles(&c->x);
+    double *wte = guarded_doubles(&c->wte);
+    double *dx = guarded_doubles(&c->x);
+    double *dwte = guarded_doubles(&c->dwte);
     struct naive_head naive = {
         .rows = c->shape.rows,
         .hidden = c->shape.hidden,

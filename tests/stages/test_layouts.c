@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "tests/stages/engine_rig.h"
+#include "tests/stages/random_text.h"
 
 #define TEXT_BYTES 4000
 
@@ -28,22 +29,15 @@ static const char base_yaml[] =
 
 static int make_text(void **state)
 {
-    FILE *file = NULL;
-    uint32_t word = 12345;
     int descriptor = 0;
 
     (void)state;
     (void)snprintf(text_path, sizeof(text_path), "/tmp/weir-text-XXXXXX");
     descriptor = mkstemp(text_path);
-    file = descriptor >= 0 ? fdopen(descriptor, "w") : NULL;
-    if (file == NULL) {
+    if (descriptor < 0 || close(descriptor) != 0) {
         return -1;
     }
-    for (int i = 0; i < TEXT_BYTES; i++) {
-        word = word * 1664525U + 1013904223U;
-        (void)fputc('a' + (int)((word >> 24) % 26U), file);
-    }
-    return fclose(file);
+    return random_text_write(text_path, 12345, TEXT_BYTES);
 }
 
 static int remove_text(void **state)

@@ -13,6 +13,7 @@
 #include "scheduler/plan_text.h"
 #include "tests/scheduler/scratch.h"
 #include "tests/stages/engine_rig.h"
+#include "tests/stages/random_text.h"
 
 #define TEXT_BYTES     3000
 #define OVERRIDES_MOST 10
@@ -28,21 +29,11 @@ static const char base_yaml[] =
 static int make_text(void **state)
 {
     char path[SCRATCH_PATH_BYTES];
-    FILE *file = NULL;
-    uint32_t word = 4711;
 
     (void)state;
     scratch_make(&scratch);
     scratch_path(&scratch, "text.txt", path);
-    file = fopen(path, "w");
-    if (file == NULL) {
-        return -1;
-    }
-    for (int i = 0; i < TEXT_BYTES; i++) {
-        word = word * 1664525U + 1013904223U;
-        (void)fputc('a' + (int)((word >> 24) % 26U), file);
-    }
-    return fclose(file);
+    return random_text_write(path, 4711, TEXT_BYTES);
 }
 
 static int remove_text(void **state)

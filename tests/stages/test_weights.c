@@ -15,6 +15,7 @@
 
 #include "stages/checkpoint/safetensors.h"
 #include "stages/checkpoint/weights.h"
+#include "tests/stages/weights_folder.h"
 
 /* 2 of the embedding, 12 of each of 3 layers, 2 of the final norm. */
 #define TENSORS 40
@@ -33,39 +34,6 @@
 static const struct model_shape small = WHOLE_SHAPE(5, 8, 2, 32, 11, 3, 6);
 
 static const struct chunk_range everything = {.layers = 3, .has_embedding = true, .has_head = true};
-
-static char directory[32];
-
-static int make_directory(void **state)
-{
-    (void)state;
-    (void)snprintf(directory, sizeof(directory), "/tmp/weir-weights-XXXXXX");
-    return mkdtemp(directory) != NULL ? 0 : -1;
-}
-
-static const char *inside(const char *name)
-{
-    static char path[320];
-
-    (void)snprintf(path, sizeof(path), "%s/%s", directory, name);
-    return path;
-}
-
-static int remove_directory(void **state)
-{
-    DIR *stream = opendir(directory);
-    const struct dirent *entry = NULL;
-
-    (void)state;
-    if (stream == NULL) {
-        return -1;
-    }
-    while ((entry = readdir(stream)) != NULL) {
-        (void)unlink(inside(entry->d_name));
-    }
-    (void)closedir(stream);
-    return rmdir(directory);
-}
 
 /* Parameters of `range`, drawn from `seed`, with the head's copy where there is one. */
 static void make_rank(struct params *params, struct head_memory *head,
@@ -93,7 +61,8 @@ static void drop_rank(struct params *params, struct head_memory *head)
 /* The file of a stage without tensor parallelism. */
 static void export_file(int32_t stage, int32_t stages, const struct params *params)
 {
-    const struct weights_file file = {.directory = directory, .stage = stage, .stages = stages};
+    const struct weights_file file = {
+        .directory = weights_folder(), .stage = stage, .stages = stages};
 
     assert_int_equal(weights_export_begin(&file, params), STATUS_OK);
     assert_int_equal(weights_export_write(&file, params), STATUS_OK);
@@ -116,7 +85,7 @@ static void assert_values(const struct params *params, const struct params *mode
 static json_t *read_json(const char *name)
 {
     json_error_t error;
-    json_t *object = json_load_file(inside(name), JSON_REJECT_DUPLICATES, &error);
+    json_t *object = json_load_file(weights_inside(name), JSON_REJECT_DUPLICATES, &error);
 
     if (object == NULL) {
         fail_msg("%s: %s", name, error.text);
@@ -149,7 +118,7 @@ static void one_stage_writes_the_names_and_shapes_of_the_format(void **state)
     (void)state;
     make_rank(&params, &head, &small, &everything, 1);
     export_file(0, 1, &params);
-    assert_int_equal(safetensors_open(inside("model.safetensors"), &file), STATUS_OK);
+    assert_int_equal(safetensors_open(weights_inside("model.safetensors"), &file), STATUS_OK);
     assert_int_equal(safetensors_count(file), TENSORS);
     assert_null(safetensors_find(file, "lm_head.weight"));
     assert_string_equal(safetensors_metadata(file, "format"), "pt");
@@ -188,8 +157,9 @@ static void what_one_stage_writes_any_stage_reads_back(void **state)
         struct head_memory head;
 
         make_rank(&params, &head, &small, &ranges[i], 2);
-        assert_int_equal(weights_import(inside("model.safetensors"), "", &params, &head, &small),
-                         STATUS_OK);
+        assert_int_equal(
+            weights_import(weights_inside("model.safetensors"), "", &params, &head, &small),
+            STATUS_OK);
         assert_values(&params, &model);
         if (ranges[i].has_head && !ranges[i].has_embedding) {
             assert_memory_equal(head.copy, params_find(&model, "wte.weight")->weight,
@@ -215,7 +185,8 @@ static void export_shard(int32_t stage, int32_t stages, const struct chunk_range
     if (head.copy == NULL) {
         make_rank(&again, &head_again, &small, range, 2);
         (void)snprintf(name, sizeof(name), "model-%05d-of-%05d.safetensors", stage + 1, stages);
-        assert_int_equal(weights_import(inside(name), "", &again, &head_again, &small), STATUS_OK);
+        assert_int_equal(weights_import(weights_inside(name), "", &again, &head_again, &small),
+                         STATUS_OK);
         assert_values(&again, &params);
         drop_rank(&again, &head_again);
     }
@@ -235,11 +206,12 @@ static void export_and_check_shards(int32_t stages, const int32_t *stage_of,
     for (int32_t stage = 0; stage < stages; stage++) {
         export_shard(stage, stages, &ranges[stage]);
     }
-    assert_int_equal(weights_export_index(directory, &(struct weights_index){.stages = stages,
-                                                                             .stage_of = stage_of,
-                                                                             .shape = &small,
-                                                                             .model = &model}),
-                     STATUS_OK);
+    assert_int_equal(
+        weights_export_index(weights_folder(), &(struct weights_index){.stages = stages,
+                                                                       .stage_of = stage_of,
+                                                                       .shape = &small,
+                                                                       .model = &model}),
+        STATUS_OK);
     index = read_json("model.safetensors.index.json");
     map = json_object_get(index, "weight_map");
     assert_int_equal(json_object_size(map), TENSORS);
@@ -251,7 +223,7 @@ static void export_and_check_shards(int32_t stages, const int32_t *stage_of,
         char name[64];
 
         (void)snprintf(name, sizeof(name), "model-%05d-of-%05d.safetensors", stage + 1, stages);
-        assert_int_equal(safetensors_open(inside(name), &file), STATUS_OK);
+        assert_int_equal(safetensors_open(weights_inside(name), &file), STATUS_OK);
         for (size_t i = 0; i < safetensors_count(file); i++) {
             const json_t *where = json_object_get(map, safetensors_at(file, i)->name);
 
@@ -298,7 +270,7 @@ static void assert_refused_after(const char *name, void (*change)(struct safeten
 
     make_rank(&params, &head, &small, &everything, 1);
     export_file(0, 1, &params);
-    assert_int_equal(safetensors_open(inside("model.safetensors"), &file), STATUS_OK);
+    assert_int_equal(safetensors_open(weights_inside("model.safetensors"), &file), STATUS_OK);
     for (size_t i = 0; i < TENSORS; i++) {
         entries[i] = *safetensors_at(file, i);
         if (strcmp(entries[i].name, name) == 0) {
@@ -307,10 +279,10 @@ static void assert_refused_after(const char *name, void (*change)(struct safeten
         }
     }
     assert_int_equal(changed, 1);
-    assert_int_equal(safetensors_write(inside("bad.safetensors"), entries, TENSORS, NULL, 0),
-                     STATUS_OK);
+    assert_int_equal(
+        safetensors_write(weights_inside("bad.safetensors"), entries, TENSORS, NULL, 0), STATUS_OK);
     safetensors_close(&file);
-    assert_int_equal(weights_import(inside("bad.safetensors"), "", &params, &head, &small),
+    assert_int_equal(weights_import(weights_inside("bad.safetensors"), "", &params, &head, &small),
                      STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "bad.safetensors"));
     assert_non_null(strstr(message, name));
@@ -379,11 +351,11 @@ static void a_wrong_prefix_is_refused_with_what_was_looked_for(void **state)
     make_rank(&params, &head, &small, &everything, 1);
     export_file(0, 1, &params);
     assert_int_equal(
-        weights_import(inside("model.safetensors"), "transformer.", &params, &head, &small),
+        weights_import(weights_inside("model.safetensors"), "transformer.", &params, &head, &small),
         STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "no tensor transformer.wte.weight"));
     assert_non_null(strstr(message, "checkpoint.import_prefix is \"transformer.\""));
-    assert_int_equal(weights_import(inside("none.safetensors"), "", &params, &head, &small),
+    assert_int_equal(weights_import(weights_inside("none.safetensors"), "", &params, &head, &small),
                      STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "none.safetensors"));
     drop_rank(&params, &head);
@@ -399,9 +371,9 @@ static void a_head_without_its_embedding_in_the_file_is_refused(void **state)
     (void)state;
     make_rank(&params, &head, &small, &last, 1);
     export_file(1, 2, &params);
-    assert_int_equal(
-        weights_import(inside("model-00002-of-00002.safetensors"), "", &params, &head, &small),
-        STATUS_ERR_REFUSED);
+    assert_int_equal(weights_import(weights_inside("model-00002-of-00002.safetensors"), "", &params,
+                                    &head, &small),
+                     STATUS_ERR_REFUSED);
     assert_non_null(strstr(status_last()->message, "no tensor wte.weight"));
     drop_rank(&params, &head);
 }
@@ -459,7 +431,8 @@ static void both_reference_files_are_read_under_their_prefix(void **state)
     assert_oracle(TEST_REFERENCE_DIR "/gpt2_b_masked.safetensors", &b, of_b, 5);
 }
 
-#define CLEAN(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
+#define CLEAN(test) \
+    cmocka_unit_test_setup_teardown(test, weights_folder_make, weights_folder_remove)
 
 int main(void)
 {

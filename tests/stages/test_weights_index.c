@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "stages/checkpoint/weights.h"
+#include "tests/stages/weights_folder.h"
 
 static const struct config_model model = {.num_layers = 3,
                                           .hidden_size = 8,
@@ -26,31 +27,6 @@ static const struct config_model model = {.num_layers = 3,
                                           .init_std = 0.02,
                                           .layer_norm_eps = 1e-5};
 
-static char directory[32];
-
-static int make_directory(void **state)
-{
-    (void)state;
-    (void)snprintf(directory, sizeof(directory), "/tmp/weir-index-XXXXXX");
-    return mkdtemp(directory) != NULL ? 0 : -1;
-}
-
-static const char *inside(const char *name)
-{
-    static char path[128];
-
-    (void)snprintf(path, sizeof(path), "%s/%s", directory, name);
-    return path;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    (void)unlink(inside("config.json"));
-    (void)unlink(inside("model.safetensors.index.json"));
-    return rmdir(directory);
-}
-
 static void export_index(const struct config_model *of, int32_t stages, const int32_t *stage_of)
 {
     struct config config = {.model = *of, .train = {.micro_batch_size = 1}, .parallel = {.tp = 1}};
@@ -59,13 +35,13 @@ static void export_index(const struct config_model *of, int32_t stages, const in
         .stages = stages, .stage_of = stage_of, .shape = &shape, .model = of};
 
     model_shape_of(&config, 0, &shape);
-    assert_int_equal(weights_export_index(directory, &index), STATUS_OK);
+    assert_int_equal(weights_export_index(weights_folder(), &index), STATUS_OK);
 }
 
 static json_t *read_json(const char *name)
 {
     json_error_t error;
-    json_t *object = json_load_file(inside(name), JSON_REJECT_DUPLICATES, &error);
+    json_t *object = json_load_file(weights_inside(name), JSON_REJECT_DUPLICATES, &error);
 
     if (object == NULL) {
         fail_msg("%s: %s", name, error.text);
@@ -85,7 +61,7 @@ static void the_config_says_what_kind_of_model_it_is(void **state)
 
     (void)state;
     export_index(&model, 1, stage_of);
-    assert_int_not_equal(access(inside("model.safetensors.index.json"), F_OK), 0);
+    assert_int_not_equal(access(weights_inside("model.safetensors.index.json"), F_OK), 0);
     config = read_json("config.json");
     assert_string_equal(json_string_value(json_object_get(config, "model_type")), "gpt2");
     assert_string_equal(
@@ -115,7 +91,7 @@ static void numbers_are_written_as_short_as_they_read_back(void **state)
 
     (void)state;
     export_index(&model, 1, stage_of);
-    assert_int_equal(file_read(inside("config.json"), 4096, &text, &bytes), STATUS_OK);
+    assert_int_equal(file_read(weights_inside("config.json"), 4096, &text, &bytes), STATUS_OK);
     assert_non_null(strstr(text, "\"initializer_range\": 0.02,"));
     assert_non_null(strstr(text, "\"layer_norm_epsilon\": 1e-5,"));
     free(text);
@@ -185,7 +161,8 @@ static void a_stage_with_several_runs_of_layers_has_all_their_tensors(void **sta
     json_decref(index);
 }
 
-#define CLEAN(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
+#define CLEAN(test) \
+    cmocka_unit_test_setup_teardown(test, weights_folder_make, weights_folder_remove)
 
 int main(void)
 {

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "stages/checkpoint/safetensors.h"
 #include "stages/checkpoint/weights.h"
+#include "tests/stages/weights_folder.h"
 
 #define SHARDS_MOST 4
 #define TENSORS     10
@@ -43,42 +44,9 @@ static const struct {
     {"h.0.mlp.c_proj.weight", 32, 8, ROWS},  {"lm_head.weight", 5, 8, WORDS},
 };
 
-static char directory[32];
-
-static int make_directory(void **state)
-{
-    (void)state;
-    (void)snprintf(directory, sizeof(directory), "/tmp/weir-shards-XXXXXX");
-    return mkdtemp(directory) != NULL ? 0 : -1;
-}
-
-static const char *inside(const char *name)
-{
-    static char path[320];
-
-    (void)snprintf(path, sizeof(path), "%s/%s", directory, name);
-    return path;
-}
-
-static int remove_directory(void **state)
-{
-    DIR *stream = opendir(directory);
-    const struct dirent *entry = NULL;
-
-    (void)state;
-    if (stream == NULL) {
-        return -1;
-    }
-    while ((entry = readdir(stream)) != NULL) {
-        (void)unlink(inside(entry->d_name));
-    }
-    (void)closedir(stream);
-    return rmdir(directory);
-}
-
 static int files(void)
 {
-    DIR *stream = opendir(directory);
+    DIR *stream = opendir(weights_folder());
     const struct dirent *entry = NULL;
     int count = 0;
 
@@ -179,7 +147,7 @@ static void drop_shard(struct params *params)
 
 static struct weights_file file_of(int32_t shard)
 {
-    return (struct weights_file){.directory = directory, .stages = 1, .shard = shard};
+    return (struct weights_file){.directory = weights_folder(), .stages = 1, .shard = shard};
 }
 
 /* The last shard first: they may come in any order. */
@@ -195,7 +163,7 @@ static void export_by(int32_t shards)
     for (int32_t s = shards - 1; s >= 0; s--) {
         struct weights_file file = file_of(s);
 
-        assert_int_not_equal(access(inside("model.safetensors"), F_OK), 0);
+        assert_int_not_equal(access(weights_inside("model.safetensors"), F_OK), 0);
         assert_int_equal(weights_export_write(&file, &params[s]), STATUS_OK);
     }
     assert_int_equal(weights_export_end(&first), STATUS_OK);
@@ -212,15 +180,15 @@ static void every_number_of_shards_writes_the_same_bytes(void **state)
 
     (void)state;
     export_by(1);
-    assert_int_equal(file_read(inside("model.safetensors"), FILE_MOST, &whole, &whole_bytes),
-                     STATUS_OK);
+    assert_int_equal(
+        file_read(weights_inside("model.safetensors"), FILE_MOST, &whole, &whole_bytes), STATUS_OK);
     for (int32_t shards = 2; shards <= SHARDS_MOST; shards *= 2) {
         char *bytes = NULL;
         size_t count = 0;
 
-        assert_int_equal(unlink(inside("model.safetensors")), 0);
+        assert_int_equal(unlink(weights_inside("model.safetensors")), 0);
         export_by(shards);
-        assert_int_equal(file_read(inside("model.safetensors"), FILE_MOST, &bytes, &count),
+        assert_int_equal(file_read(weights_inside("model.safetensors"), FILE_MOST, &bytes, &count),
                          STATUS_OK);
         assert_int_equal(count, whole_bytes);
         assert_memory_equal(bytes, whole, count);
@@ -235,7 +203,7 @@ static void the_file_holds_each_whole_tensor(void **state)
 
     (void)state;
     export_by(4);
-    assert_int_equal(safetensors_open(inside("model.safetensors"), &file), STATUS_OK);
+    assert_int_equal(safetensors_open(weights_inside("model.safetensors"), &file), STATUS_OK);
     assert_int_equal(safetensors_count(file), TENSORS);
     for (int32_t i = 0; i < TENSORS; i++) {
         const struct safetensors_entry *entry = safetensors_find(file, tensors[i].name);
@@ -260,7 +228,7 @@ static void check_import(int32_t written, int32_t shards)
     const struct head_memory head = {.copy = NULL};
     const struct model_shape shape = {.V = 257};
 
-    (void)unlink(inside("model.safetensors"));
+    (void)unlink(weights_inside("model.safetensors"));
     export_by(written);
     for (int32_t s = 0; s < shards; s++) {
         struct params found;
@@ -268,8 +236,9 @@ static void check_import(int32_t written, int32_t shards)
 
         make_shard(&found, s, shards, false);
         make_shard(&expected, s, shards, true);
-        assert_int_equal(weights_import(inside("model.safetensors"), "", &found, &head, &shape),
-                         STATUS_OK);
+        assert_int_equal(
+            weights_import(weights_inside("model.safetensors"), "", &found, &head, &shape),
+            STATUS_OK);
         for (int32_t i = 0; i < TENSORS; i++) {
             assert_memory_equal(found.table[i].weight, expected.table[i].weight,
                                 found.table[i].elems * sizeof(float));
@@ -316,8 +285,9 @@ static void a_shard_is_checked_against_the_whole_tensor(void **state)
     export_by(2);
     make_shard(&params, 1, 2, false);
     params.table[3].shard.whole_cols = 48;
-    assert_int_equal(weights_import(inside("model.safetensors"), "", &params, &head, &shape),
-                     STATUS_ERR_REFUSED);
+    assert_int_equal(
+        weights_import(weights_inside("model.safetensors"), "", &params, &head, &shape),
+        STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "h.0.attn.c_attn.weight"));
     assert_non_null(strstr(message, "expected F32 8 \303\227 48, found F32 [8, 24]"));
     drop_shard(&params);
@@ -333,11 +303,13 @@ static void the_old_file_stands_until_the_end(void **state)
 
     (void)state;
     export_by(1);
-    assert_int_equal(file_read(inside("model.safetensors"), FILE_MOST, &before, &bytes), STATUS_OK);
+    assert_int_equal(file_read(weights_inside("model.safetensors"), FILE_MOST, &before, &bytes),
+                     STATUS_OK);
     make_shard(&params, 0, 1, false);
     assert_int_equal(weights_export_begin(&file, &params), STATUS_OK);
     assert_int_equal(weights_export_write(&file, &params), STATUS_OK);
-    assert_int_equal(file_read(inside("model.safetensors"), FILE_MOST, &after, &bytes), STATUS_OK);
+    assert_int_equal(file_read(weights_inside("model.safetensors"), FILE_MOST, &after, &bytes),
+                     STATUS_OK);
     assert_memory_equal(before, after, bytes);
     weights_export_discard(&file);
     weights_export_discard(&file);
@@ -412,7 +384,8 @@ static void a_disk_that_is_full_leaves_nothing(void **state)
     drop_shard(&params);
 }
 
-#define CLEAN(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
+#define CLEAN(test) \
+    cmocka_unit_test_setup_teardown(test, weights_folder_make, weights_folder_remove)
 
 int main(void)
 {

@@ -123,6 +123,8 @@ static void test_the_console_has_one_whole_line_a_step_with_the_global_loss(void
         "--parallel.schedule=gpipe",
         "--parallel.pp=2 --parallel.dp=2 --train.num_microbatches=2 --overwrite "
         "--parallel.schedule=interleaved_1f1b --parallel.virtual_stages=2",
+        "--parallel.pp=4 --parallel.dp=2 --train.num_microbatches=2 --overwrite "
+        "--parallel.schedule=interleaved_1f1b --parallel.virtual_stages=2",
         "--parallel.tp=2 --overwrite",
         "--parallel.pp=2 --parallel.tp=2 --parallel.dp=2 --train.num_microbatches=2 --overwrite",
     };

@@ -47,6 +47,17 @@ void guarded_copy(struct guarded *guarded, const struct guarded *from)
     memcpy(guarded->floats, from->floats, from->elems * sizeof(*from->floats));
 }
 
+double *guarded_doubles(const struct guarded *from)
+{
+    double *memory = calloc(from->elems, sizeof(*memory));
+
+    assert_non_null(memory);
+    for (size_t i = 0; i < from->elems; i++) {
+        memory[i] = (double)from->floats[i];
+    }
+    return memory;
+}
+
 void guarded_check(const struct guarded *guarded)
 {
     const unsigned char *before = (const unsigned char *)(guarded->floats - BAND_ELEMS);

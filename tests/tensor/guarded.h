@@ -27,6 +27,9 @@ void guarded_fill(struct guarded *guarded, uint32_t seed, float range);
 /* Makes a copy of the same numbers, with bands of its own. */
 void guarded_copy(struct guarded *guarded, const struct guarded *from);
 
+/* The same numbers in double; the caller frees them. */
+double *guarded_doubles(const struct guarded *from);
+
 /* Fails where a band was written to. */
 void guarded_check(const struct guarded *guarded);
 

@@ -56,25 +56,14 @@ static double evaluate(const struct kernel_ops *ops, struct head_case *c, int th
     return loss;
 }
 
-static double *doubles(const struct guarded *from)
-{
-    double *memory = calloc(from->elems, sizeof(*memory));
-
-    assert_non_null(memory);
-    for (size_t i = 0; i < from->elems; i++) {
-        memory[i] = (double)from->floats[i];
-    }
-    return memory;
-}
-
 /* Gradients may carry `unit` for each term of order `loss_seed` that they sum. */
 static void check_case(const struct kernel_ops *ops, struct head_case *c, int threads,
                        size_t shards, double unit)
 {
-    double *x = doubles(&c->x);
-    double *wte = doubles(&c->wte);
-    double *dx = doubles(&c->x);
-    double *dwte = doubles(&c->dwte);
+    double *x = guarded_doubles(&c->x);
+    double *wte = guarded_doubles(&c->wte);
+    double *dx = guarded_doubles(&c->x);
+    double *dwte = guarded_doubles(&c->dwte);
     struct naive_head naive = {
         .rows = c->shape.rows,
         .hidden = c->shape.hidden,
