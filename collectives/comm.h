@@ -13,6 +13,7 @@
  * the same offset, and are worked on in place: a member reads and writes the blocks of the others
  * directly, so nothing is copied besides. Calls on a group are numbered by their order: all members
  * make the same calls on it, with the same offset and size, which is checked in each call.
+ * A call can work on many pieces of the block at once, at the price of one.
  *
  * Life: comm_open, comm_share, comm_lane_open for every lane (both ends name the same sizes),
  * comm_group_open for every group, comm_connect (now memory is reserved and exchanged), sends,
@@ -72,6 +73,13 @@ enum comm_collective {
     COMM_REDUCE_SCATTER,
     COMM_ALL_GATHER,
     COMM_COLLECTIVES
+};
+
+/* Some elements in the shared block that a call works on, together with others. */
+struct comm_piece {
+    void *data; /* at the same offset at every member, best at a multiple of 128 bytes */
+    size_t elems;
+    size_t elem_bytes; /* 4, or, where the call allows it, 2; `data` is a multiple of it */
 };
 
 /* What has travelled so far. */
@@ -149,8 +157,8 @@ void *comm_shared(const struct comm *comm);
  * caller knows that they are there. A peer without such bytes is STATUS_ERR_INVALID with both. */
 enum status comm_read(struct comm *comm, int32_t peer, size_t offset, void *data, size_t bytes);
 
-/* Pure: the part of `elems` floats that member `index` of `count` owns: equal parts of a multiple of
- * 16 floats, the last ones shorter or empty. */
+/* Pure: the part of `elems` elements that member `index` of `count` owns: equal parts of a multiple
+ * of 16 elements, the last ones shorter or empty. In floats that are whole cache lines. */
 void comm_slice(size_t elems, int32_t count, int32_t index, size_t *first_out, size_t *elems_out);
 
 /* The collectives. `data` lies in this rank's shared block, at the same offset at every member, best
@@ -174,8 +182,19 @@ enum status comm_reduce_scatter(struct group *group, float *data, size_t elems,
 enum status comm_all_gather(struct group *group, float *data, size_t elems,
                             const struct cancel *cancel, int64_t deadline_ns);
 
+/* The same for `count` >= 0 pieces in one call, in which everybody waits as often as in one of a
+ * single piece: of each piece, by itself, its comm_slice() of this member becomes the sum, or each
+ * member has filled its comm_slice() and all get all. Pieces do not overlap, and may be empty; the
+ * members differ where one piece differs. reduce_scatter_pieces takes floats, all_gather_pieces
+ * elements of 2 or 4 bytes. `pieces` is read during the call only. */
+enum status comm_reduce_scatter_pieces(struct group *group, const struct comm_piece *pieces,
+                                       int32_t count, const struct cancel *cancel,
+                                       int64_t deadline_ns);
+enum status comm_all_gather_pieces(struct group *group, const struct comm_piece *pieces,
+                                   int32_t count, const struct cancel *cancel, int64_t deadline_ns);
+
 /* For accounting. A sender counts a message when it is copied, its receiver when it gives the credit
- * back; a collective counts once a call, with elems * 4 bytes, when it has ended well. */
+ * back; a collective counts once a call, with the bytes of its elements, when it has ended well. */
 struct comm_traffic comm_lane_traffic(const struct lane *lane);
 struct comm_traffic comm_group_traffic(const struct group *group, enum comm_collective collective);
 

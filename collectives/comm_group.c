@@ -5,7 +5,8 @@
 #include "collectives/comm.h"
 #include "collectives/comm_ops.h"
 
-/* Floats that a slice is a multiple of: a cache line, so that members write lines of their own. */
+/* Elements that a slice is a multiple of. In floats, which alone are summed, a cache line, so that
+ * members write lines of their own; what is gathered each member writes into its own block. */
 #define SLICE_GRAIN ((size_t)16)
 
 static enum status refuse(const struct comm *comm, const struct group_config *config,
@@ -60,22 +61,11 @@ void comm_slice(size_t elems, int32_t count, int32_t index, size_t *first_out, s
 }
 
 /* Whether a call may begin at all. */
-static enum status check_call(const struct group *group, const float *data, size_t elems)
+static enum status check_call(const struct group *group)
 {
     const struct comm *comm = group->comm;
-    uintptr_t block;
-    uintptr_t at = (uintptr_t)data;
-    size_t room;
 
     ENSURE(comm->connected, "a group combines after comm_connect()");
-    ENSURE(comm->shared_bytes > 0, "rank %d shares no block in which data of a group could lie",
-           comm->rank);
-    block = (uintptr_t)comm->ops->shared(comm);
-    ENSURE(at >= block && at - block <= comm->shared_bytes && (at - block) % sizeof(float) == 0,
-           "data of a group lies in this rank's shared block of %zu bytes", comm->shared_bytes);
-    room = (comm->shared_bytes - (at - block)) / sizeof(float);
-    ENSURE(elems <= room, "%zu floats of a group where the shared block has room for %zu", elems,
-           room);
     if (group->broken < 0) {
         char ranks[RANK_LIST_BYTES];
 
@@ -87,8 +77,24 @@ static enum status check_call(const struct group *group, const float *data, size
     return STATUS_OK;
 }
 
-static enum status end_call(struct group *group, enum comm_collective collective, size_t elems,
-                            enum status status)
+static void ensure_piece(const struct comm *comm, const struct comm_piece *piece)
+{
+    uintptr_t block;
+    uintptr_t at = (uintptr_t)piece->data;
+    size_t room;
+
+    ENSURE(comm->shared_bytes > 0, "rank %d shares no block in which data of a group could lie",
+           comm->rank);
+    block = (uintptr_t)comm->ops->shared(comm);
+    ENSURE(at >= block && at - block <= comm->shared_bytes && (at - block) % piece->elem_bytes == 0,
+           "data of a group lies in this rank's shared block of %zu bytes", comm->shared_bytes);
+    room = (comm->shared_bytes - (at - block)) / piece->elem_bytes;
+    ENSURE(piece->elems <= room, "%zu elements of a group where the shared block has room for %zu",
+           piece->elems, room);
+}
+
+static enum status end_call(struct group *group, enum comm_collective collective,
+                            const struct comm_piece *pieces, int32_t count, enum status status)
 {
     if (status < 0) {
         group->broken = status;
@@ -96,32 +102,69 @@ static enum status end_call(struct group *group, enum comm_collective collective
     }
     group->calls++;
     group->traffic[collective].calls++;
-    group->traffic[collective].bytes += elems * sizeof(float);
+    for (int32_t i = 0; i < count; i++) {
+        group->traffic[collective].bytes += pieces[i].elems * pieces[i].elem_bytes;
+    }
     return STATUS_OK;
+}
+
+static struct comm_piece piece_of(float *data, size_t elems)
+{
+    return (struct comm_piece){.data = data, .elems = elems, .elem_bytes = sizeof(float)};
 }
 
 enum status comm_all_reduce(struct group *group, float *data, size_t elems, enum comm_op op,
                             const struct cancel *cancel, int64_t deadline_ns)
 {
-    TRY(check_call(group, data, elems));
-    return end_call(group, COMM_ALL_REDUCE, elems,
-                    group->comm->ops->all_reduce(group, data, elems, op, cancel, deadline_ns));
+    const struct comm_piece piece = piece_of(data, elems);
+
+    TRY(check_call(group));
+    ensure_piece(group->comm, &piece);
+    return end_call(group, COMM_ALL_REDUCE, &piece, 1,
+                    group->comm->ops->all_reduce(group, &piece, op, cancel, deadline_ns));
+}
+
+enum status comm_reduce_scatter_pieces(struct group *group, const struct comm_piece *pieces,
+                                       int32_t count, const struct cancel *cancel,
+                                       int64_t deadline_ns)
+{
+    TRY(check_call(group));
+    for (int32_t i = 0; i < count; i++) {
+        ENSURE(pieces[i].elem_bytes == sizeof(float), "elements of %zu bytes, floats are summed",
+               pieces[i].elem_bytes);
+        ensure_piece(group->comm, &pieces[i]);
+    }
+    return end_call(group, COMM_REDUCE_SCATTER, pieces, count,
+                    group->comm->ops->reduce_scatter(group, pieces, count, cancel, deadline_ns));
+}
+
+enum status comm_all_gather_pieces(struct group *group, const struct comm_piece *pieces,
+                                   int32_t count, const struct cancel *cancel, int64_t deadline_ns)
+{
+    TRY(check_call(group));
+    for (int32_t i = 0; i < count; i++) {
+        ENSURE(pieces[i].elem_bytes == 2 || pieces[i].elem_bytes == 4,
+               "elements of %zu bytes, those of 2 and 4 are gathered", pieces[i].elem_bytes);
+        ensure_piece(group->comm, &pieces[i]);
+    }
+    return end_call(group, COMM_ALL_GATHER, pieces, count,
+                    group->comm->ops->all_gather(group, pieces, count, cancel, deadline_ns));
 }
 
 enum status comm_reduce_scatter(struct group *group, float *data, size_t elems,
                                 const struct cancel *cancel, int64_t deadline_ns)
 {
-    TRY(check_call(group, data, elems));
-    return end_call(group, COMM_REDUCE_SCATTER, elems,
-                    group->comm->ops->reduce_scatter(group, data, elems, cancel, deadline_ns));
+    const struct comm_piece piece = piece_of(data, elems);
+
+    return comm_reduce_scatter_pieces(group, &piece, 1, cancel, deadline_ns);
 }
 
 enum status comm_all_gather(struct group *group, float *data, size_t elems,
                             const struct cancel *cancel, int64_t deadline_ns)
 {
-    TRY(check_call(group, data, elems));
-    return end_call(group, COMM_ALL_GATHER, elems,
-                    group->comm->ops->all_gather(group, data, elems, cancel, deadline_ns));
+    const struct comm_piece piece = piece_of(data, elems);
+
+    return comm_all_gather_pieces(group, &piece, 1, cancel, deadline_ns);
 }
 
 struct comm_traffic comm_group_traffic(const struct group *group, enum comm_collective collective)

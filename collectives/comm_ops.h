@@ -79,12 +79,14 @@ struct comm_ops {
     enum status (*read)(struct comm *comm, int32_t peer, size_t offset, void *data, size_t bytes);
 
     /* Connected, the group is whole, and the data lies in this rank's block. Whether the members
-     * agree is the slot's to check. The same duties as wait_arrival. */
-    enum status (*all_reduce)(struct group *group, float *data, size_t elems, enum comm_op op,
+     * agree is the slot's to check. The same duties as wait_arrival. Floats are summed. A call of one piece
+     * comes as a list of one. Where a wire has no slices of its own, a piece is a reduction, or a broadcast, of
+     * each member's comm_slice(), and the whole list is one group of these (ncclGroupStart). */
+    enum status (*all_reduce)(struct group *group, const struct comm_piece *piece, enum comm_op op,
                               const struct cancel *cancel, int64_t deadline_ns);
-    enum status (*reduce_scatter)(struct group *group, float *data, size_t elems,
-                                  const struct cancel *cancel, int64_t deadline_ns);
-    enum status (*all_gather)(struct group *group, float *data, size_t elems,
+    enum status (*reduce_scatter)(struct group *group, const struct comm_piece *pieces,
+                                  int32_t count, const struct cancel *cancel, int64_t deadline_ns);
+    enum status (*all_gather)(struct group *group, const struct comm_piece *pieces, int32_t count,
                               const struct cancel *cancel, int64_t deadline_ns);
 
     /* 0 before connect. */

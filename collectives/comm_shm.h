@@ -133,11 +133,12 @@ enum status comm_shm_wait_sent(struct lane *base, const struct cancel *cancel, i
 void comm_shm_credit(struct lane *base, int32_t landing);
 enum status comm_shm_group_open(struct comm *base, const struct group_config *config,
                                 struct group **group_out);
-enum status comm_shm_all_reduce(struct group *base, float *data, size_t elems, enum comm_op op,
+enum status comm_shm_all_reduce(struct group *base, const struct comm_piece *piece, enum comm_op op,
                                 const struct cancel *cancel, int64_t deadline_ns);
-enum status comm_shm_reduce_scatter(struct group *base, float *data, size_t elems,
-                                    const struct cancel *cancel, int64_t deadline_ns);
-enum status comm_shm_all_gather(struct group *base, float *data, size_t elems,
+enum status comm_shm_reduce_scatter(struct group *base, const struct comm_piece *pieces,
+                                    int32_t count, const struct cancel *cancel,
+                                    int64_t deadline_ns);
+enum status comm_shm_all_gather(struct group *base, const struct comm_piece *pieces, int32_t count,
                                 const struct cancel *cancel, int64_t deadline_ns);
 
 #ifdef __cplusplus

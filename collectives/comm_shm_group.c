@@ -8,6 +8,7 @@
  * is acquired by who goes on: all that was written before a barrier is seen by all after it.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,15 +29,15 @@ enum call_kind {
 struct call {
     struct comm_shm_group *group;
     enum call_kind kind;
-    size_t offset; /* of the data in every member's block */
-    size_t elems;
+    const struct comm_piece *pieces; /* in this rank's block */
+    int32_t count;
     const struct cancel *cancel;
     int64_t deadline_ns;
 };
 
 struct barrier_goal {
     struct comm_shm_goal base; /* first */
-    const struct call *call;
+    const struct comm_shm_group *group;
     const uint64_t *arrivals;
     uint64_t wanted;
 };
@@ -56,6 +57,31 @@ static const char *kind_name(uint32_t kind)
     };
 
     return kind >= CALL_SUM && kind <= CALL_ALL_GATHER ? names[kind] : "no call";
+}
+
+#define CALL_TEXT_BYTES 128
+
+/* What a member has told of its call: "all_reduce (sum) of 100 floats". */
+static const char *call_text(const struct group_mark *mark, char text[CALL_TEXT_BYTES])
+{
+    const char *name = kind_name(mark->kind);
+
+    if (mark->pieces == 1 && mark->bytes == mark->elems * sizeof(float)) {
+        (void)snprintf(text, CALL_TEXT_BYTES, "%s of %" PRIu64 " floats", name, mark->elems);
+    } else if (mark->pieces == 1) {
+        (void)snprintf(text, CALL_TEXT_BYTES, "%s of %" PRIu64 " elements in %" PRIu64 " bytes",
+                       name, mark->elems, mark->bytes);
+    } else {
+        (void)snprintf(text, CALL_TEXT_BYTES,
+                       "%s of %" PRId32 " pieces with %" PRIu64 " elements in %" PRIu64 " bytes",
+                       name, mark->pieces, mark->elems, mark->bytes);
+    }
+    return text;
+}
+
+static struct group_mark *own_mark(const struct comm_shm_group *group)
+{
+    return group->members[group->base.index].mark;
 }
 
 /* Two ranks tell each other of all groups that they have in common, in a table of this size. */
@@ -138,26 +164,25 @@ static const char *list_missing(const struct comm_shm_group *group, char text[RA
 static enum status fail_wait(const struct comm_shm_goal *base, enum status status)
 {
     const struct barrier_goal *goal = (const struct barrier_goal *)(const void *)base;
-    const struct comm_shm_group *group = goal->call->group;
-    const char *name = kind_name(goal->call->kind);
+    const struct comm_shm_group *group = goal->group;
+    char call[CALL_TEXT_BYTES];
     char ranks[RANK_LIST_BYTES];
     char missing[RANK_LIST_BYTES];
 
+    (void)call_text(own_mark(group), call);
     (void)rank_list_text(group->ranks, group->base.count, ranks);
     (void)list_missing(group, missing);
     if (status == STATUS_ERR_TIMEOUT) {
         return status_fail(status,
-                           "rank %" PRId32 " waited in %s of %zu floats, call %" PRIu64
+                           "rank %" PRId32 " waited in %s, call %" PRIu64
                            " on the group of ranks %s, for rank %s: nothing before the deadline",
-                           group->base.comm->rank, name, goal->call->elems, group->base.calls,
-                           ranks, missing);
+                           group->base.comm->rank, call, group->base.calls, ranks, missing);
     }
     /* Who gave up has said why: the wait of each other rank is no news. */
     return status_note(status,
-                       "rank %" PRId32 " was waiting in %s of %zu floats, call %" PRIu64
+                       "rank %" PRId32 " was waiting in %s, call %" PRIu64
                        " on the group of ranks %s, for rank %s when the job was given up",
-                       group->base.comm->rank, name, goal->call->elems, group->base.calls, ranks,
-                       missing);
+                       group->base.comm->rank, call, group->base.calls, ranks, missing);
 }
 
 static void ring_others(const struct comm_shm_group *group)
@@ -178,11 +203,10 @@ static enum status barrier(const struct call *call)
 
     group->barriers++;
     wanted = group->barriers * (uint64_t)group->base.count;
-    __atomic_store_n(&group->members[group->base.index].mark->barriers, group->barriers,
-                     __ATOMIC_RELAXED);
+    __atomic_store_n(&own_mark(group)->barriers, group->barriers, __ATOMIC_RELAXED);
     if (__atomic_add_fetch(arrivals, 1, __ATOMIC_ACQ_REL) != wanted) {
         const struct barrier_goal goal = {.base = {.look = look, .fail = fail_wait},
-                                          .call = call,
+                                          .group = group,
                                           .arrivals = arrivals,
                                           .wanted = wanted};
 
@@ -195,44 +219,90 @@ static enum status barrier(const struct call *call)
 
 /* ---- What stands around every call. ---- */
 
+static enum status fail_call(const struct comm_shm_group *group, int32_t k)
+{
+    const struct group_mark *mine = own_mark(group);
+    const struct group_mark *theirs = group->members[k].mark;
+    char ranks[RANK_LIST_BYTES];
+    char own[CALL_TEXT_BYTES];
+    char other[CALL_TEXT_BYTES];
+    bool list_only = mine->kind == theirs->kind && mine->offset == theirs->offset &&
+                     mine->elems == theirs->elems && mine->bytes == theirs->bytes &&
+                     mine->pieces == theirs->pieces;
+
+    return status_fail(STATUS_ERR_FORMAT,
+                       "call %" PRIu64 " on the group of ranks %s: rank %" PRId32
+                       " calls %s at byte %" PRIu64 " and rank %" PRId32 " %s at byte %" PRIu64
+                       "%s; the ranks run different plans",
+                       group->base.calls, rank_list_text(group->ranks, group->base.count, ranks),
+                       group->base.comm->rank, call_text(mine, own), mine->offset, group->ranks[k],
+                       call_text(theirs, other), theirs->offset,
+                       list_only ? ", but piece by piece they differ" : "");
+}
+
 /* All members look at all others, so that all of them notice. As each has made sure that the data
  * lies in its own block, it then lies in all. */
-static enum status check_calls(const struct call *call)
+static enum status check_calls(const struct comm_shm_group *group)
 {
-    const struct comm_shm_group *group = call->group;
+    const struct group_mark *mine = own_mark(group);
 
     for (int32_t k = 0; k < group->base.count; k++) {
-        const struct group_mark *mark = group->members[k].mark;
+        const struct group_mark *theirs = group->members[k].mark;
 
-        if (mark->kind != call->kind || mark->offset != call->offset ||
-            mark->elems != call->elems) {
-            char ranks[RANK_LIST_BYTES];
-
-            return status_fail(
-                STATUS_ERR_FORMAT,
-                "call %" PRIu64 " on the group of ranks %s: rank %" PRId32
-                " calls %s of %zu floats at byte %zu and rank %" PRId32 " %s of %" PRIu64
-                " at byte %" PRIu64 "; the ranks run different plans",
-                group->base.calls, rank_list_text(group->ranks, group->base.count, ranks),
-                group->base.comm->rank, kind_name(call->kind), call->elems, call->offset,
-                group->ranks[k], kind_name(mark->kind), mark->elems, mark->offset);
+        if (theirs->kind != mine->kind || theirs->offset != mine->offset ||
+            theirs->elems != mine->elems || theirs->bytes != mine->bytes ||
+            theirs->pieces != mine->pieces || theirs->hash != mine->hash) {
+            return fail_call(group, k);
         }
     }
     return STATUS_OK;
+}
+
+/* Any two different lists have different hashes, but for accidents of 1 in 2^64. */
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ (hash >> 32);
+}
+
+/* Where a piece lies in every member's block. */
+static size_t offset_of(const struct call *call, const struct comm_piece *piece)
+{
+    const struct comm_shm_group *group = call->group;
+
+    return (size_t)((const unsigned char *)piece->data - group->members[group->base.index].block);
+}
+
+/* Tells the others what is called; the hash stands for the pieces behind the first. */
+static void tell_call(const struct call *call)
+{
+    struct group_mark *mark = own_mark(call->group);
+    uint64_t hash = 0;
+
+    mark->kind = call->kind;
+    mark->pieces = call->count;
+    mark->offset = call->count > 0 ? offset_of(call, &call->pieces[0]) : 0;
+    mark->elems = 0;
+    mark->bytes = 0;
+    for (int32_t i = 0; i < call->count; i++) {
+        const struct comm_piece *piece = &call->pieces[i];
+
+        mark->elems += piece->elems;
+        mark->bytes += piece->elems * piece->elem_bytes;
+        hash = mix(hash, offset_of(call, piece));
+        hash = mix(hash, piece->elems);
+        hash = mix(hash, piece->elem_bytes);
+    }
+    mark->hash = hash;
 }
 
 /* Tells the others of the call, and waits until all are in it and agree. Until end_call() nobody
  * goes on to a call that would change what has been told. */
 static enum status begin_call(const struct call *call)
 {
-    struct comm_shm_group *group = call->group;
-    struct group_mark *mark = group->members[group->base.index].mark;
-
-    mark->kind = call->kind;
-    mark->offset = call->offset;
-    mark->elems = call->elems;
+    tell_call(call);
     TRY(barrier(call));
-    return check_calls(call);
+    return check_calls(call->group);
 }
 
 static enum status end_call(const struct call *call)
@@ -240,29 +310,17 @@ static enum status end_call(const struct call *call)
     return barrier(call);
 }
 
-static struct call make_call(struct group *base, enum call_kind kind, const float *data,
-                             size_t elems, const struct cancel *cancel, int64_t deadline_ns)
+/* Element `first` of a piece at member k. */
+static unsigned char *data_of(const struct call *call, const struct comm_piece *piece, int32_t k,
+                              size_t first)
 {
-    struct comm_shm_group *group = group_of(base);
-    const unsigned char *block = group->members[base->index].block;
-
-    return (struct call){.group = group,
-                         .kind = kind,
-                         .offset = (size_t)((const unsigned char *)data - block),
-                         .elems = elems,
-                         .cancel = cancel,
-                         .deadline_ns = deadline_ns};
-}
-
-/* Float `first` of the call's data at member k. */
-static float *data_of(const struct call *call, int32_t k, size_t first)
-{
-    return (float *)(void *)(call->group->members[k].block + call->offset) + first;
+    return call->group->members[k].block + offset_of(call, piece) + first * piece->elem_bytes;
 }
 
 /* Combines this member's slice of all members; the result goes to the members from `to` on,
  * `to_count` of them. */
-static enum status combine_slice(const struct call *call, int32_t to, int32_t to_count)
+static enum status combine_slice(const struct call *call, const struct comm_piece *piece,
+                                 int32_t to, int32_t to_count)
 {
     const struct comm_shm_group *group = call->group;
     const struct comm_shm *comm = comm_shm_of(group->base.comm);
@@ -271,53 +329,82 @@ static enum status combine_slice(const struct call *call, int32_t to, int32_t to
     size_t first = 0;
     size_t elems = 0;
 
-    comm_slice(call->elems, group->base.count, group->base.index, &first, &elems);
+    comm_slice(piece->elems, group->base.count, group->base.index, &first, &elems);
     for (int32_t k = 0; k < group->base.count; k++) {
-        ins[k] = data_of(call, k, first);
+        ins[k] = (const float *)(const void *)data_of(call, piece, k, first);
     }
     for (int32_t k = 0; k < to_count; k++) {
-        outs[k] = data_of(call, to + k, first);
+        outs[k] = (float *)(void *)data_of(call, piece, to + k, first);
     }
     return comm->kernels->combine(outs, (size_t)to_count, ins, (size_t)group->base.count, elems,
                                   call->kind == CALL_MAX ? COMBINE_MAX : COMBINE_SUM);
 }
 
-enum status comm_shm_all_reduce(struct group *base, float *data, size_t elems, enum comm_op op,
+enum status comm_shm_all_reduce(struct group *base, const struct comm_piece *piece, enum comm_op op,
                                 const struct cancel *cancel, int64_t deadline_ns)
 {
-    const enum call_kind kind = op == COMM_MAX ? CALL_MAX : CALL_SUM;
-    const struct call call = make_call(base, kind, data, elems, cancel, deadline_ns);
+    const struct call call = {.group = group_of(base),
+                              .kind = op == COMM_MAX ? CALL_MAX : CALL_SUM,
+                              .pieces = piece,
+                              .count = 1,
+                              .cancel = cancel,
+                              .deadline_ns = deadline_ns};
 
     TRY(begin_call(&call));
-    TRY(combine_slice(&call, 0, base->count));
+    TRY(combine_slice(&call, piece, 0, base->count));
     return end_call(&call);
 }
 
-enum status comm_shm_reduce_scatter(struct group *base, float *data, size_t elems,
-                                    const struct cancel *cancel, int64_t deadline_ns)
+enum status comm_shm_reduce_scatter(struct group *base, const struct comm_piece *pieces,
+                                    int32_t count, const struct cancel *cancel, int64_t deadline_ns)
 {
-    const struct call call = make_call(base, CALL_REDUCE_SCATTER, data, elems, cancel, deadline_ns);
+    const struct call call = {.group = group_of(base),
+                              .kind = CALL_REDUCE_SCATTER,
+                              .pieces = pieces,
+                              .count = count,
+                              .cancel = cancel,
+                              .deadline_ns = deadline_ns};
 
     TRY(begin_call(&call));
-    TRY(combine_slice(&call, base->index, 1));
+    for (int32_t i = 0; i < count; i++) {
+        TRY(combine_slice(&call, &pieces[i], base->index, 1));
+    }
     return end_call(&call);
 }
 
-/* Each member fetches, so that what it has afterwards lies in its own core's cache. */
-enum status comm_shm_all_gather(struct group *base, float *data, size_t elems,
+/* Copies every piece's slice of member k from its block into this rank's. */
+static void fetch_slices(const struct call *call, int32_t k)
+{
+    const struct group *base = &call->group->base;
+
+    for (int32_t i = 0; i < call->count; i++) {
+        const struct comm_piece *piece = &call->pieces[i];
+        size_t first = 0;
+        size_t elems = 0;
+
+        comm_slice(piece->elems, base->count, k, &first, &elems);
+        memcpy(data_of(call, piece, base->index, first), data_of(call, piece, k, first),
+               elems * piece->elem_bytes);
+    }
+}
+
+/* Each member fetches, so that what it has afterwards lies in its own core's cache. It writes to its
+ * own block only, and what others fetch from there it does not write, so no slice need end where a
+ * cache line does. */
+enum status comm_shm_all_gather(struct group *base, const struct comm_piece *pieces, int32_t count,
                                 const struct cancel *cancel, int64_t deadline_ns)
 {
-    const struct call call = make_call(base, CALL_ALL_GATHER, data, elems, cancel, deadline_ns);
+    const struct call call = {.group = group_of(base),
+                              .kind = CALL_ALL_GATHER,
+                              .pieces = pieces,
+                              .count = count,
+                              .cancel = cancel,
+                              .deadline_ns = deadline_ns};
 
     TRY(begin_call(&call));
     /* Begins behind itself, so that not all members read the same one at once. */
     for (int32_t step = 1; step < base->count; step++) {
-        int32_t k = (base->index + step) % base->count;
-        size_t first = 0;
-        size_t count = 0;
-
-        comm_slice(elems, base->count, k, &first, &count);
-        memcpy(data_of(&call, base->index, first), data_of(&call, k, first), count * sizeof(float));
+        fetch_slices(&call, (base->index + step) % base->count);
     }
     return end_call(&call);
 }

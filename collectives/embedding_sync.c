@@ -142,6 +142,14 @@ static enum status start_thread(struct embedding_sync *sync)
     return STATUS_OK;
 }
 
+static struct transfer_size size_of(const struct embedding_sync_config *config, bool weights)
+{
+    size_t bytes = config->elems * (weights ? config->weight_bytes : sizeof(float));
+    size_t frames = (bytes + EMBEDDING_FRAME_BYTES - 1) / EMBEDDING_FRAME_BYTES;
+
+    return (struct transfer_size){.bytes = bytes, .frames = frames > 0 ? frames : 1};
+}
+
 enum status embedding_sync_open(const struct embedding_sync_config *config,
                                 struct embedding_sync **sync_out)
 {
@@ -151,14 +159,15 @@ enum status embedding_sync_open(const struct embedding_sync_config *config,
 
     ENSURE(config->elems == 0 || config->landing != NULL, "%zu elements land nowhere",
            config->elems);
+    ENSURE(config->weight_bytes == 2 || config->weight_bytes == 4, "weights of %zu bytes",
+           config->weight_bytes);
     if (sync == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "embedding group: %zu bytes", sizeof(*sync));
     }
     sync->config = *config;
     sync->wake_fd = -1;
-    sync->bytes = config->elems * sizeof(float);
-    sync->frames = (sync->bytes + EMBEDDING_FRAME_BYTES - 1) / EMBEDDING_FRAME_BYTES;
-    sync->frames = sync->frames > 0 ? sync->frames : 1;
+    sync->out_size = size_of(config, config->role == EMBEDDING_OWNER);
+    sync->in_size = size_of(config, config->role == EMBEDDING_HEAD);
     sync->out.number = -1;
     /* The head's copy is version 0 from the start; steps are counted from 1. */
     sync->in.number = 0;
@@ -183,21 +192,21 @@ fail:
 }
 
 /* The other end reads at the place that it was told, so data elsewhere would not be seen. */
-static void check_place(const struct embedding_sync *sync, const float *data)
+static void check_place(const struct embedding_sync *sync, const void *data)
 {
     const struct embedding_sync_config *config = &sync->config;
 
     if (config->comm != NULL && config->elems > 0) {
         const unsigned char *block = comm_shared(config->comm);
 
-        ENSURE(block != NULL && (const unsigned char *)data == block + config->shared_offset,
+        ENSURE(block != NULL && data == block + config->shared_offset,
                "%s that do not lie at %zu of the shared block", embedding_sync_outgoing(sync),
                config->shared_offset);
     }
 }
 
 /* Hands a transfer to the thread, after the one before has been acknowledged. */
-static enum status send_data(struct embedding_sync *sync, int64_t number, const float *data)
+static enum status send_data(struct embedding_sync *sync, int64_t number, const void *data)
 {
     check_place(sync, data);
     enum status status = wait_until(sync, is_sent, "the acknowledgement before transfer", number,
@@ -206,7 +215,7 @@ static enum status send_data(struct embedding_sync *sync, int64_t number, const 
     if (status == STATUS_OK) {
         ENSURE(number > sync->out.number && number > 0, "%s %lld after %lld",
                embedding_sync_outgoing(sync), (long long)number, (long long)sync->out.number);
-        sync->data = (const unsigned char *)data;
+        sync->data = data;
         sync->out =
             (struct transfer){.number = number, .under_way = true, .begin_ns = clock_now_ns()};
     }
@@ -241,7 +250,7 @@ enum status embedding_sync_wait_gradient(struct embedding_sync *sync, int64_t st
 }
 
 enum status embedding_sync_send_weights(struct embedding_sync *sync, int64_t version,
-                                        const float *weights)
+                                        const void *weights)
 {
     ENSURE(sync->config.role == EMBEDDING_OWNER, "the head sends no weights");
     return send_data(sync, version, weights);

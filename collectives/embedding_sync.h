@@ -7,7 +7,8 @@
  * buffer of its own (the owner adds it, so that pp = 1, with two buffers too, gives the same bits).
  * After the update the owner sends the weights back; the head's copy carries the update count, and
  * whoever reads it waits for the version that it needs. A DEALER pair over ipc, on a thread of its
- * own, never through the ROUTER.
+ * own, never through the ROUTER. Gradients are floats; weights are in the model's number format, of
+ * which only the size of an element is known here.
  *
  * What carries the bytes is one of two, the same at both ends; either gives the same bits:
  *   ZeroMQ         in frames of 1 MiB with at most 8 unacknowledged
@@ -42,11 +43,12 @@ struct embedding_sync_config {
     enum embedding_role role;
     const char *job_directory; /* borrows until open returns */
     const char *name;          /* of the pair: "tp0-dp0"; part of the socket's name */
-    size_t elems; /* of the embedding (this shard's and slice's); 0 is a slice too: only
+    size_t elems;        /* of the embedding (this shard's and slice's); 0 is a slice too: only
                                   its numbers travel */
+    size_t weight_bytes; /* of an element of the weights, 2 or 4; a gradient is of floats */
     /* owner: where the head's gradient lands. head: where updated weights land. Borrows until
      * close. NULL where elems is 0. */
-    float *landing;
+    void *landing;
     /* Connected, with a lane or a group in common with `peer`; borrows until close. NULL: ZeroMQ
      * carries the bytes. */
     struct comm *comm;
@@ -57,8 +59,8 @@ struct embedding_sync_config {
 };
 
 /* Starts the thread; the owner binds, the head connects. Blocks until both ends have met or
- * the deadline passes. Ends that differ in elems or in what carries the bytes are refused, with
- * both values. */
+ * the deadline passes. Ends that differ in elems, weight_bytes or in what carries the bytes are
+ * refused, with both values. */
 enum status embedding_sync_open(const struct embedding_sync_config *config,
                                 struct embedding_sync **sync_out);
 
@@ -77,7 +79,7 @@ enum status embedding_sync_wait_gradient(struct embedding_sync *sync, int64_t st
  * not change until the next wait_gradient has returned STATUS_OK, or the sync is closed. With comm
  * they lie at shared_offset. */
 enum status embedding_sync_send_weights(struct embedding_sync *sync, int64_t version,
-                                        const float *weights);
+                                        const void *weights);
 
 /* Head: blocks until its copy is `version` or later (0: what it was at the start). Returns at
  * once where it is. */

@@ -14,14 +14,14 @@ enum status embedding_sync_send_frames(struct embedding_sync *sync)
         size_t frame = sync->out.sent;
         int64_t number = sync->out.number;
         const unsigned char *data = sync->data;
-        bool may_send = sync->met && sync->out.under_way && frame < sync->frames &&
+        bool may_send = sync->met && sync->out.under_way && frame < sync->out_size.frames &&
                         frame - sync->out.acked < WINDOW_FRAMES;
 
         embedding_sync_unlock(sync);
         if (!may_send) {
             return STATUS_OK;
         }
-        size_t bytes = embedding_sync_frame_bytes(sync, frame);
+        size_t bytes = embedding_sync_frame_bytes(&sync->out_size, frame);
 
         embedding_sync_begin_letter(sync, embedding_sync_outgoing(sync));
         message_put_int(sync->pack, "number", number);
@@ -49,7 +49,7 @@ enum status embedding_sync_hear_ack(struct embedding_sync *sync)
     bool good = sync->out.under_way && number == sync->out.number && frame == sync->out.acked &&
                 frame < sync->out.sent;
 
-    if (good && ++sync->out.acked == sync->frames) {
+    if (good && ++sync->out.acked == sync->out_size.frames) {
         embedding_sync_end_outgoing(sync);
     }
     embedding_sync_unlock(sync);
@@ -77,8 +77,8 @@ enum status embedding_sync_hear_frame(struct embedding_sync *sync, const struct 
     TRY(message_get_uint(sync->view, "frame", &frame));
     (void)pthread_mutex_lock(&sync->mutex);
     int64_t before = sync->in.number;
-    bool good = sync->met && frame < sync->frames && expect_frame(sync, number, frame) &&
-                letter->attachment_bytes == embedding_sync_frame_bytes(sync, frame);
+    bool good = sync->met && frame < sync->in_size.frames && expect_frame(sync, number, frame) &&
+                letter->attachment_bytes == embedding_sync_frame_bytes(&sync->in_size, frame);
 
     embedding_sync_unlock(sync);
     if (!good) {
@@ -98,7 +98,7 @@ enum status embedding_sync_hear_frame(struct embedding_sync *sync, const struct 
     enum status status = embedding_sync_confirm(sync);
 
     (void)pthread_mutex_lock(&sync->mutex);
-    if (++sync->in.sent == sync->frames) {
+    if (++sync->in.sent == sync->in_size.frames) {
         embedding_sync_end_incoming(sync);
     }
     embedding_sync_unlock(sync);

@@ -83,19 +83,19 @@ enum status embedding_sync_read_piece(struct embedding_sync *sync)
 {
     size_t piece = sync->in.sent; /* which this thread alone changes while a transfer comes in */
     size_t at = piece * EMBEDDING_FRAME_BYTES;
-    size_t bytes = embedding_sync_frame_bytes(sync, piece);
+    size_t bytes = embedding_sync_frame_bytes(&sync->in_size, piece);
     enum status status = STATUS_OK;
 
     if (bytes > 0) {
         TRY(comm_read(sync->config.comm, sync->config.peer, sync->peer_offset + at,
                       (unsigned char *)sync->config.landing + at, bytes));
     }
-    if (piece + 1 == sync->frames) {
+    if (piece + 1 == sync->in_size.frames) {
         begin_numbered(sync, "done", sync->in.number);
         status = embedding_sync_confirm(sync);
     }
     (void)pthread_mutex_lock(&sync->mutex);
-    if (++sync->in.sent == sync->frames) {
+    if (++sync->in.sent == sync->in_size.frames) {
         embedding_sync_end_incoming(sync);
     }
     embedding_sync_unlock(sync);

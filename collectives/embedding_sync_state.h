@@ -25,6 +25,12 @@ extern "C" {
 
 #define EMBEDDING_FRAME_BYTES ((size_t)1 << 20) /* also of a piece that is read at once */
 
+/* What every transfer of one direction is like. */
+struct transfer_size {
+    size_t bytes;
+    size_t frames; /* 1, an empty one, where there are no bytes */
+};
+
 /* One direction of traffic. */
 struct transfer {
     int64_t number; /* of the step or version that travels, or travelled last; -1 none */
@@ -39,8 +45,8 @@ struct embedding_sync {
     struct embedding_sync_config config; /* its two texts are not kept */
     char endpoint[WIRE_ENDPOINT_BYTES];
     char name[WIRE_PATH_MOST + 1]; /* of the pair, for messages */
-    size_t bytes;                  /* of one transfer */
-    size_t frames;                 /* of one transfer; 1, an empty one, where there are no bytes */
+    struct transfer_size out_size;
+    struct transfer_size in_size;
     int wake_fd;
     bool started;
     pthread_t thread;
@@ -80,7 +86,8 @@ void *embedding_sync_run(void *argument);
 
 /* What follows is for the thread inside. */
 
-size_t embedding_sync_frame_bytes(const struct embedding_sync *sync, size_t frame);
+/* Of frame `frame` of such a transfer. */
+size_t embedding_sync_frame_bytes(const struct transfer_size *size, size_t frame);
 
 /* Starts a letter; the caller adds its fields. */
 void embedding_sync_begin_letter(struct embedding_sync *sync, const char *kind);

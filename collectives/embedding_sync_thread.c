@@ -6,14 +6,14 @@
 #include "base/clock.h"
 #include "collectives/embedding_sync_state.h"
 
-#define WORDS_VERSION 1
+#define WORDS_VERSION 2
 #define LETTERS_MOST  64                 /* a window, its acknowledgements, and room */
 #define FAREWELL_NS   (2 * CLOCK_SECOND) /* of a close, for what is on its way */
 #define FAREWELL_MS   500                /* for the last acknowledgements to leave */
 
-size_t embedding_sync_frame_bytes(const struct embedding_sync *sync, size_t frame)
+size_t embedding_sync_frame_bytes(const struct transfer_size *size, size_t frame)
 {
-    size_t left = sync->bytes - frame * EMBEDDING_FRAME_BYTES;
+    size_t left = size->bytes - frame * EMBEDDING_FRAME_BYTES;
 
     return left < EMBEDDING_FRAME_BYTES ? left : EMBEDDING_FRAME_BYTES;
 }
@@ -64,7 +64,7 @@ static void end_transfer(struct embedding_sync *sync, struct transfer *transfer)
 void embedding_sync_end_outgoing(struct embedding_sync *sync)
 {
     end_transfer(sync, &sync->out);
-    sync->sent_bytes += sync->bytes;
+    sync->sent_bytes += sync->out_size.bytes;
 }
 
 void embedding_sync_end_incoming(struct embedding_sync *sync)
@@ -82,49 +82,74 @@ static enum status say_hello(struct embedding_sync *sync)
 {
     embedding_sync_begin_letter(sync, "hello");
     message_put_uint(sync->pack, "elems", sync->config.elems);
+    message_put_uint(sync->pack, "weight_bytes", sync->config.weight_bytes);
     message_put_text(sync->pack, "sends", embedding_sync_outgoing(sync));
     message_put_text(sync->pack, "carrier", carrier_of(sync));
     message_put_uint(sync->pack, "offset", sync->config.shared_offset);
     return embedding_sync_send_letter(sync, NULL, 0);
 }
 
-static enum status hear_hello(struct embedding_sync *sync)
-{
+/* What the other end has said of itself. */
+struct hello {
+    uint64_t elems;
+    uint64_t weight_bytes;
+    uint64_t offset;
     char sends[16];
     char carrier[16];
-    uint64_t elems = 0;
-    uint64_t offset = 0;
+};
 
-    TRY(message_get_uint(sync->view, "elems", &elems));
-    TRY(message_get_text(sync->view, "sends", sends, sizeof(sends)));
-    TRY(message_get_text(sync->view, "carrier", carrier, sizeof(carrier)));
-    TRY(message_get_uint(sync->view, "offset", &offset));
-    bool was_met = sync->met;
+static enum status read_hello(const struct embedding_sync *sync, struct hello *hello)
+{
+    TRY(message_get_uint(sync->view, "elems", &hello->elems));
+    TRY(message_get_uint(sync->view, "weight_bytes", &hello->weight_bytes));
+    TRY(message_get_text(sync->view, "sends", hello->sends, sizeof(hello->sends)));
+    TRY(message_get_text(sync->view, "carrier", hello->carrier, sizeof(hello->carrier)));
+    return message_get_uint(sync->view, "offset", &hello->offset);
+}
 
-    if (sync->config.role == EMBEDDING_OWNER && !was_met) {
-        TRY(say_hello(sync));
-    }
-    if (strcmp(sends, embedding_sync_incoming(sync)) != 0) {
+/* Both ends mean the same transfers. */
+static enum status compare_ends(const struct embedding_sync *sync, const struct hello *hello)
+{
+    if (strcmp(hello->sends, embedding_sync_incoming(sync)) != 0) {
         return status_fail(STATUS_ERR_REFUSED, "embedding group %s: both ends send %s", sync->name,
-                           sends);
+                           hello->sends);
     }
-    if (elems != sync->config.elems) {
+    if (hello->elems != sync->config.elems) {
         return status_fail(STATUS_ERR_REFUSED,
                            "embedding group %s: this end has %zu elements, the other %" PRIu64,
-                           sync->name, sync->config.elems, elems);
+                           sync->name, sync->config.elems, hello->elems);
     }
-    if (strcmp(carrier, carrier_of(sync)) != 0) {
+    if (hello->weight_bytes != sync->config.weight_bytes) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "embedding group %s: this end has weights of %zu bytes an element, the "
+                           "other of %" PRIu64 "; precision.dtype must be the same on all ranks",
+                           sync->name, sync->config.weight_bytes, hello->weight_bytes);
+    }
+    if (strcmp(hello->carrier, carrier_of(sync)) != 0) {
         return status_fail(STATUS_ERR_REFUSED,
                            "embedding group %s: this end has the bytes carried by %s, the other by "
                            "%s; parallel.embedding_sync must be the same on all ranks",
-                           sync->name, carrier_of(sync), carrier);
+                           sync->name, carrier_of(sync), hello->carrier);
     }
-    if (offset > SIZE_MAX - sync->bytes) {
+    if (hello->offset > SIZE_MAX - sync->in_size.bytes) {
         return status_fail(STATUS_ERR_REFUSED,
                            "embedding group %s: no shared block holds %zu bytes at %" PRIu64,
-                           sync->name, sync->bytes, offset);
+                           sync->name, sync->in_size.bytes, hello->offset);
     }
-    sync->peer_offset = offset;
+    return STATUS_OK;
+}
+
+static enum status hear_hello(struct embedding_sync *sync)
+{
+    struct hello hello;
+    bool was_met = sync->met;
+
+    TRY(read_hello(sync, &hello));
+    if (sync->config.role == EMBEDDING_OWNER && !was_met) {
+        TRY(say_hello(sync));
+    }
+    TRY(compare_ends(sync, &hello));
+    sync->peer_offset = hello.offset;
     (void)pthread_mutex_lock(&sync->mutex);
     sync->met = true;
     embedding_sync_unlock(sync);

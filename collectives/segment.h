@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #define SEGMENT_MAGIC       UINT64_C(0x7765697220736567)
-#define SEGMENT_VERSION     2
+#define SEGMENT_VERSION     3
 #define SEGMENT_ALIGN_BYTES 128 /* two cache lines, which processors fetch as a pair */
 #define SEGMENT_PAGE_BYTES  4096
 
@@ -66,11 +66,13 @@ struct group_mark {
     uint8_t padding[SEGMENT_ALIGN_BYTES - 8];
     uint64_t barriers; /* atomic; barriers that the owner has arrived at */
     /* The owner's call, written before it arrives at the call's first barrier. */
-    uint64_t offset; /* of the data in the shared block */
-    uint64_t elems;
+    uint64_t offset; /* of the first piece of data in the shared block */
+    uint64_t elems;  /* of all pieces */
+    uint64_t bytes;  /* of all pieces */
+    uint64_t hash;   /* of the whole list */
     uint32_t kind;
-    uint32_t zero;
-    uint8_t tail[SEGMENT_ALIGN_BYTES - 32];
+    int32_t pieces;
+    uint8_t tail[SEGMENT_ALIGN_BYTES - 48];
 };
 
 struct segment {

@@ -4,7 +4,18 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "collectives/comm.h"
+#include "tensor/kernels.h"
 #include "tensor/rng.h"
+
+/* Numbers on their way into a parameter, at a time: a few pages of the stack. */
+#define PUT_ELEMS ((size_t)2048)
+
+void params_init(struct params *params, enum dtype model_type, int moments)
+{
+    ENSURE(moments == 1 || moments == 2, "an optimizer of %d moments", moments);
+    *params = (struct params){.type = model_type, .one_moment = moments == 1};
+}
 
 enum status params_add(struct params *params, const struct param *param)
 {
@@ -23,6 +34,7 @@ enum status params_add(struct params *params, const struct param *param)
     added = &params->table[params->count++];
     *added = *param;
     added->elems = (size_t)param->rows * (size_t)param->cols;
+    added->type = param->fp32 ? DTYPE_FP32 : params->type;
     if (param->shard.blocks == 0) {
         added->shard =
             (struct param_shard){.whole_rows = param->rows, .whole_cols = param->cols, .blocks = 1};
@@ -64,10 +76,17 @@ static void carve(struct params *params)
     for (int32_t i = 0; i < params->count; i++) {
         struct param *param = &params->table[i];
 
-        param->weight = arena_take_floats(&params->weights, param->elems);
+        param->weight = arena_take(&params->weights, param->elems, dtype_bytes(param->type));
         param->grad = arena_take_floats(&params->gradients, param->elems);
+        if (param->type != DTYPE_FP32) {
+            param->main = arena_take_floats(&params->main, param->own_elems);
+        } else if (param->weight != NULL) {
+            param->main = (float *)param->weight + param->own_first;
+        }
         param->moment1 = arena_take_floats(&params->moments, param->own_elems);
-        param->moment2 = arena_take_floats(&params->moments, param->own_elems);
+        if (!params->one_moment) {
+            param->moment2 = arena_take_floats(&params->moments, param->own_elems);
+        }
     }
 }
 
@@ -75,6 +94,7 @@ void params_measure(struct params *params)
 {
     arena_measure(&params->weights, "params");
     arena_measure(&params->gradients, "gradients");
+    arena_measure(&params->main, "main params");
     arena_measure(&params->moments, "moments");
     carve(params);
 }
@@ -88,6 +108,20 @@ void param_slice(struct param *param, size_t first, size_t elems)
     param->own_elems = elems;
 }
 
+void params_shard(struct params *params, int32_t replicas, int32_t index)
+{
+    for (int32_t i = 0; i < params->count && replicas > 1; i++) {
+        struct param *param = &params->table[i];
+        size_t first = 0;
+        size_t elems = 0;
+
+        if (!param->sliced) {
+            comm_slice(param->elems, replicas, index, &first, &elems);
+            param_slice(param, first, elems);
+        }
+    }
+}
+
 enum status params_place(struct params *params)
 {
     if (params->weights.memory == NULL) {
@@ -95,6 +129,9 @@ enum status params_place(struct params *params)
     }
     if (params->gradients.memory == NULL) {
         TRY(arena_allocate(&params->gradients, true));
+    }
+    if (params->main.planned_bytes > 0) {
+        TRY(arena_allocate(&params->main, true));
     }
     TRY(arena_allocate(&params->moments, false));
     carve(params);
@@ -111,25 +148,90 @@ struct param *params_find(const struct params *params, const char *name)
     return NULL;
 }
 
+/* Rounds `elems` numbers into a tensor of 16 bits, one by one: only a start or a load does it. */
+static void round_into(void *out, enum dtype type, const float *in, size_t elems)
+{
+    uint16_t *halves = out;
+
+    if (type == DTYPE_BF16) {
+        for (size_t e = 0; e < elems; e++) {
+            halves[e] = dtype_to_bf16(in[e]);
+        }
+    } else {
+        for (size_t e = 0; e < elems; e++) {
+            halves[e] = dtype_to_fp16(in[e]);
+        }
+    }
+}
+
+void param_put(struct param *param, size_t first, size_t elems, const float *values)
+{
+    size_t begin = first > param->own_first ? first : param->own_first;
+    size_t own_end = param->own_first + param->own_elems;
+    size_t end = first + elems < own_end ? first + elems : own_end;
+
+    ENSURE(param->weight != NULL, "%s has no memory yet", param->name);
+    ENSURE(first <= param->elems && elems <= param->elems - first,
+           "%s: %zu elements from %zu, of %zu", param->name, elems, first, param->elems);
+    if (param->type == DTYPE_FP32) {
+        memcpy((float *)param->weight + first, values, elems * sizeof(float));
+        return;
+    }
+    round_into(dtype_at(param->weight, param->type, first), param->type, values, elems);
+    if (begin < end) {
+        ENSURE(param->main != NULL, "%s has no main params yet", param->name);
+        memcpy(param->main + (begin - param->own_first), values + (begin - first),
+               (end - begin) * sizeof(float));
+    }
+}
+
+static enum status round_main(const struct param *param, struct device *device)
+{
+    if (param->type == DTYPE_FP32) {
+        return STATUS_OK;
+    }
+    return device_kernels(device)->convert(dtype_at(param->weight, param->type, param->own_first),
+                                           param->type, param->main, DTYPE_FP32, param->own_elems,
+                                           device_stream(device));
+}
+
+enum status param_update_weights(const struct params *params, struct device *device)
+{
+    for (int32_t i = 0; i < params->count; i++) {
+        TRY(round_main(&params->table[i], device));
+    }
+    return STATUS_OK;
+}
+
+/* Elements `first` … of the shard, which are those from `whole` on of the whole tensor. */
+static void draw(struct param *param, uint64_t seed, size_t first, size_t whole, size_t elems)
+{
+    const struct rng_purpose purpose = {.seed = seed, .site = param->site, .layer = param->layer};
+    float values[PUT_ELEMS];
+
+    for (size_t done = 0; done < elems; done += PUT_ELEMS) {
+        size_t count = elems - done < PUT_ELEMS ? elems - done : PUT_ELEMS;
+
+        if (param->init_std > 0.0F) {
+            rng_fill_normal(&purpose, whole + done, count, param->init_std, values);
+        } else {
+            for (size_t e = 0; e < count; e++) {
+                values[e] = param->init_value;
+            }
+        }
+        param_put(param, first + done, count, values);
+    }
+}
+
 void params_initialize(struct params *params, uint64_t seed)
 {
     for (int32_t i = 0; i < params->count; i++) {
         struct param *param = &params->table[i];
 
-        ENSURE(param->weight != NULL, "%s has no memory yet", param->name);
-        if (param->init_std > 0.0F) {
-            struct rng_purpose purpose = {.seed = seed, .site = param->site, .layer = param->layer};
+        for (int64_t r = 0; r < param_runs(param); r++) {
+            struct param_run run = param_run_at(param, r);
 
-            for (int64_t r = 0; r < param_runs(param); r++) {
-                struct param_run run = param_run_at(param, r);
-
-                rng_fill_normal(&purpose, run.whole, run.elems, param->init_std,
-                                param->weight + run.here);
-            }
-        } else {
-            for (size_t e = 0; e < param->elems; e++) {
-                param->weight[e] = param->init_value;
-            }
+            draw(param, seed, run.here, run.whole, run.elems);
         }
     }
 }
@@ -144,6 +246,7 @@ void params_release(struct params *params)
     free(params->table);
     arena_release(&params->weights);
     arena_release(&params->gradients);
+    arena_release(&params->main);
     arena_release(&params->moments);
     memset(params, 0, sizeof(*params));
 }

@@ -1,10 +1,16 @@
 /*
  * params -- the tensors that a rank trains, in flat buffers.
  *
- * A table of named tensors and their buffers: weights and gradients of the same layout, and the two
- * moments of the optimizer. Each tensor begins on an arena boundary. In fp32 training the weights
- * are the main params. The table is the order of everything that walks over parameters, and it is
- * the same for a tensor wherever the tensor lies.
+ * A table of named tensors and their buffers. Each tensor begins on an arena boundary:
+ *
+ *   weights    the model's copy, in the number format of the model: what F and I read
+ *   gradients  fp32, whole
+ *   main       fp32 main params, which the optimizer updates: of what this replica owns. A tensor
+ *              whose copy is fp32 has none of its own: there the copy is the main param
+ *   moments    fp32, the optimizer's one or two: of what this replica owns
+ *
+ * The copy always is the main param, rounded. The table is the order of everything that walks over
+ * parameters, and it is the same for a tensor wherever the tensor lies.
  *
  * Knows nothing of GPT: stages/model fills the table.
  */
@@ -17,6 +23,8 @@
 
 #include "base/status.h"
 #include "tensor/arena.h"
+#include "tensor/device.h"
+#include "tensor/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,43 +49,60 @@ struct param {
     int64_t cols;
     size_t elems;
     struct param_shard shard; /* blocks 0, as in a zeroed entry: params_add() makes it the whole */
-    /* What this replica updates: all, or, `sliced`, a part of it, whose owner alone has its moments
-     * and gives its part of the norm. params_add() makes 0 elements of an unsliced entry all of them. */
+    /* What this replica owns and updates: all, or, `sliced`, a part of it, whose owner alone has its
+     * main params and moments. params_add() makes 0 elements of an unsliced entry all of them. */
     size_t own_first;
     size_t own_elems;
     bool sliced;
-    bool sharded;     /* over TP: each shard counts in the norm; else the copy of tp 0 alone does */
-    bool decays;      /* matrices only: weight decay leaves one-dimensional parameters alone */
+    bool sharded; /* over TP: each shard counts in the norm; else the copy of tp 0 alone does */
+    bool
+        by_rows; /* each shard adds up the gradient over its own rows: summed over TP once a step */
+    bool decays; /* matrices only: weight decay leaves one-dimensional parameters alone */
+    bool fp32;   /* its copy is fp32 in every training: layer norms */
     int32_t norm_key; /* which partial sum of the gradient norm it belongs to */
     float init_std;   /* > 0: N(0, std²) */
     float init_value; /* otherwise this */
     uint32_t site;    /* with `layer` names its random numbers */
     uint32_t layer;
-    float *weight; /* into the buffers; set by params_place() */
+    enum dtype type; /* of the model's copy; set by params_add() */
+    void
+        *weight; /* the model's copy; into the buffers, as all that follow; set by params_place() */
     float *grad;
+    float *main;    /* own_elems; into `weight` where that is fp32 */
     float *moment1; /* own_elems */
-    float *moment2;
+    float *moment2; /* own_elems; NULL where the optimizer has one moment */
 };
 
 struct params {
     struct param *table; /* owns */
     int32_t count;
     int32_t capacity;       /* private */
+    enum dtype type;        /* of the model */
+    bool one_moment;        /* private */
     size_t elems;           /* of all, without padding */
     struct arena weights;   /* owns */
     struct arena gradients; /* owns; zeroed */
+    struct arena main;      /* owns; nothing in fp32 */
     struct arena moments;   /* owns; reserved, first touched by the first update */
 };
+
+/* An empty set for a model in `model_type` and an optimizer with `moments`, 1 or 2. A zeroed set is one
+ * of fp32 and two. */
+void params_init(struct params *params, enum dtype model_type, int moments);
 
 /* Appends a tensor; its pointers are NULL until params_place(). */
 enum status params_add(struct params *params, const struct param *param);
 
-/* Plans the three blocks; their planned_bytes are then known. */
+/* Plans the blocks; their planned_bytes are then known. */
 void params_measure(struct params *params);
 
 /* Cuts `param` into slices of which this replica owns `elems` from `first`. Before
  * params_measure(). */
 void param_slice(struct param *param, size_t first, size_t elems);
+
+/* Cuts every tensor that is whole into the slices of comm_slice(), one a replica: this one owns slice
+ * `index` of each, which may be empty. Nothing where there is one replica. Before params_measure(). */
+void params_shard(struct params *params, int32_t replicas, int32_t index);
 
 /* Allocates what params_measure() planned, where no memory was given yet (arena_place()), and sets
  * the pointers of the table. */
@@ -100,6 +125,14 @@ struct param *params_find(const struct params *params, const char *name);
 
 /* Weights from the table's init rule, by (seed, site, layer, element of the whole tensor) alone. */
 void params_initialize(struct params *params, uint64_t seed);
+
+/* Makes `values` the elements `first` … of this shard: rounded in the model's copy, exact in the main
+ * params where this replica owns them. */
+void param_put(struct param *param, size_t first, size_t elems, const float *values);
+
+/* Rounds the main params that this replica owns into the model's copies, where those are of 16 bits.
+ * Slices of other replicas stay as they are. After a load: optimizer_update() does it itself. */
+enum status param_update_weights(const struct params *params, struct device *device);
 
 void params_zero_gradients(struct params *params);
 

@@ -27,7 +27,7 @@ extern "C" {
     X(SEND, "SEND")     /* a message leaves its out buffer */                        \
     X(RECV, "RECV")     /* a message is in its landing buffer */                     \
     X(SYNC, "SYNC")     /* tied word embedding: the head's gradient to its owner */  \
-    X(REDUCE, "REDUCE") /* gradients over the replicas */                            \
+    X(REDUCE, "REDUCE") /* gradients over replicas, or shards with own rows */       \
     X(STEP, "STEP")     /* flags, norm, update; the last action of a rank */
 
 enum action_kind {

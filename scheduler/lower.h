@@ -10,7 +10,7 @@
  *     something is sent, and stays B, SEND otherwise;
  *   - SYNC on the rank of the last virtual stage right after its last F (the head's gradient is
  *     complete then), on the rank of virtual stage 0 before STEP; training plans only;
- *   - REDUCE, with replicas, behind the last compute action and the last SEND of every rank, and
+ *   - REDUCE, with replicas or shards that have rows of their own, behind the last compute action and the last SEND of every rank, and
  *     before the owner's SYNC. The head's SYNC stays where it is: it sums the head's gradient over
  *     the replicas itself, while the pipeline drains;
  *   - STEP at the end of every rank; forward-only plans have neither.

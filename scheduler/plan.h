@@ -60,7 +60,8 @@ struct plan_shape {
     int32_t lane_depth;     /* d >= 1: landing buffers beyond what the orders hold */
     bool early_send;        /* a B becomes I, SEND, W */
     bool embedding_sync;    /* tied embedding and p > 1: a SYNC on the first and the last rank */
-    bool reduce; /* dp > 1: gradients are summed over the replicas; a REDUCE on each rank */
+    bool
+        reduce; /* gradients are summed over replicas, or shards with rows of their own; a REDUCE on each rank */
 };
 
 struct plan_line {
@@ -128,7 +129,7 @@ int32_t plan_local_target(const struct plan *plan, int32_t stage, enum lane_dire
 /* Whether the embedding group is on two ranks and synced: SYNC at both ends. */
 bool plan_syncs(const struct plan *plan);
 
-/* Whether every rank sums its gradients over the replicas: REDUCE on each. */
+/* Whether every rank sums gradients over replicas, or over shards with rows of their own: REDUCE on each. */
 bool plan_reduces(const struct plan *plan);
 
 const struct plan_buffers *plan_buffers_of(const struct plan *plan, int32_t rank, int32_t chunk);

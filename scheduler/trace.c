@@ -104,6 +104,10 @@ static enum status put_header(struct trace_writer *writer, const struct trace_wr
         TRY(put_line(writer, trace_event_print_track(config->rank, track, (enum trace_track)track,
                                                      0, writer->line, sizeof(writer->line))));
     }
+    for (size_t index = 0; index < config->size_count; index++) {
+        TRY(put_line(writer, trace_event_print_size(config->rank, &config->sizes[index],
+                                                    writer->line, sizeof(writer->line))));
+    }
     if (writer->written + TRAILER_BYTES > config->most_bytes) {
         return status_fail(STATUS_ERR_REFUSED,
                            "trace %s: the limit of %" PRIu64 " bytes does not hold the %" PRIu64

@@ -29,7 +29,7 @@ extern "C" {
     X(SEND, "send", "send")       /* a message is copied to its landing buffer */     \
     X(RECV, "recv", "recv")       /* from the wish for a message to its use */        \
     X(SYNC, "sync", "embedding")  /* embedding group: gradient there, weights back */ \
-    X(REDUCE, "reduce", "reduce") /* gradients are summed over the replicas */        \
+    X(REDUCE, "reduce", "reduce") /* gradients are summed over replicas and shards */ \
     X(STEP, "step", "control")    /* the STEP round trip */                           \
     X(OPTIMIZER, "optimizer", "optimizer")                                            \
     X(DATA, "data", "data") /* waiting for the loader */                              \
@@ -54,6 +54,14 @@ enum trace_arg {
     TRACE_ARG_EVALUATION /* 1 in a forward-only plan, else 0 */
 };
 
+/* What one micro-batch takes of a rank's buffers; the counters of memory are made from it when a
+ * trace is read (trace_memory.h), so that they cost a run nothing. */
+struct trace_memory_size {
+    int32_t virtual_stage;
+    uint64_t stash_bytes;    /* a slot, taken by F */
+    uint64_t gradient_bytes; /* a gradient set, taken by I, with what I computes again */
+};
+
 /* One rank's trace file while it is written. */
 struct trace_writer;
 
@@ -64,6 +72,8 @@ struct trace_writer_config {
     int32_t pipeline_rank;
     uint64_t most_bytes; /* size limit of the file; what does not fit is counted */
     int64_t origin_ns;   /* time 0 of the trace, the same on all ranks */
+    const struct trace_memory_size *sizes; /* borrows during the call; of this rank's chunks */
+    size_t size_count;
 };
 
 enum status trace_writer_open(const struct trace_writer_config *config,

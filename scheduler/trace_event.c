@@ -167,6 +167,40 @@ size_t trace_event_print_flow(bool arrives, int32_t direction, uint64_t id, int3
     return length < 0 ? 0 : (size_t)length;
 }
 
+size_t trace_event_print_size(int32_t pid, const struct trace_memory_size *size, char *out,
+                              size_t out_bytes)
+{
+    int length =
+        snprintf(out, out_bytes,
+                 "{\"ph\":\"M\",\"name\":\"weir_memory\",\"pid\":%d,\"tid\":0,"
+                 "\"args\":{\"virtual_stage\":%d,\"stash_bytes\":%" PRIu64
+                 ",\"gradient_bytes\":%" PRIu64 "}}",
+                 (int)pid, (int)size->virtual_stage, size->stash_bytes, size->gradient_bytes);
+
+    return length < 0 ? 0 : (size_t)length;
+}
+
+size_t trace_event_print_memory(int32_t pid, int64_t ns, const char *const *names,
+                                const int64_t *bytes, size_t count, char *out, size_t out_bytes)
+{
+    char time[32];
+    size_t used = 0;
+
+    print_us(ns, time);
+    used = (size_t)snprintf(out, out_bytes,
+                            "{\"ph\":\"C\",\"name\":\"memory\",\"pid\":%d,\"tid\":0,"
+                            "\"ts\":%s,\"args\":{",
+                            (int)pid, time);
+    for (size_t index = 0; index < count && used < out_bytes; index++) {
+        used += (size_t)snprintf(out + used, out_bytes - used, "%s\"%s\":%" PRId64,
+                                 index == 0 ? "" : ",", names[index], bytes[index]);
+    }
+    if (used < out_bytes) {
+        used += (size_t)snprintf(out + used, out_bytes - used, "}}");
+    }
+    return used;
+}
+
 static enum status take_int(const json_t *object, const char *key, int64_t least, int64_t most,
                             int64_t *value_out)
 {
@@ -273,6 +307,23 @@ static enum status take_process(const json_t *event, struct trace_line *line)
     return STATUS_OK;
 }
 
+static enum status take_size(const json_t *event, struct trace_line *line)
+{
+    const json_t *args = json_object_get(event, "args");
+    int64_t stage = 0;
+    int64_t stash = 0;
+    int64_t gradient = 0;
+
+    TRY(take_int(args, "virtual_stage", 0, INT32_MAX, &stage));
+    TRY(take_int(args, "stash_bytes", 0, INT64_MAX, &stash));
+    TRY(take_int(args, "gradient_bytes", 0, INT64_MAX, &gradient));
+    line->size = (struct trace_memory_size){.virtual_stage = (int32_t)stage,
+                                            .stash_bytes = (uint64_t)stash,
+                                            .gradient_bytes = (uint64_t)gradient};
+    line->kind = TRACE_LINE_SIZE;
+    return STATUS_OK;
+}
+
 static enum status take_event(const json_t *event, struct trace_line *line)
 {
     const char *phase = json_string_value(json_object_get(event, "ph"));
@@ -287,6 +338,9 @@ static enum status take_event(const json_t *event, struct trace_line *line)
     }
     if (strcmp(phase, "M") == 0 && strcmp(name, "process_name") == 0) {
         return take_process(event, line);
+    }
+    if (strcmp(phase, "M") == 0 && strcmp(name, "weir_memory") == 0) {
+        return take_size(event, line);
     }
     if (strcmp(phase, "M") == 0 && strcmp(name, "weir_end") == 0) {
         TRY(take_int(json_object_get(event, "args"), "dropped", 0, INT64_MAX, &dropped));

@@ -74,21 +74,31 @@ size_t trace_event_print_track(int32_t pid, int32_t tid, enum trace_track track,
 size_t trace_event_print_flow(bool arrives, int32_t direction, uint64_t id, int32_t pid,
                               int32_t tid, int64_t ns, char *out, size_t out_bytes);
 
+/* How large the buffers of a chunk are: an M event. */
+size_t trace_event_print_size(int32_t pid, const struct trace_memory_size *size, char *out,
+                              size_t out_bytes);
+
+/* The series of the counter "memory" at one time: a C event. `names` and `bytes` have `count`. */
+size_t trace_event_print_memory(int32_t pid, int64_t ns, const char *const *names,
+                                const int64_t *bytes, size_t count, char *out, size_t out_bytes);
+
 /* What a line of a rank's file says. */
 enum trace_line_kind {
     TRACE_LINE_OTHER, /* valid, of no interest here */
     TRACE_LINE_SPAN,
     TRACE_LINE_PROCESS,
+    TRACE_LINE_SIZE,
     TRACE_LINE_END
 };
 
 struct trace_line {
     enum trace_line_kind kind;
-    struct span span;      /* SPAN; times count from the origin of the trace */
-    int32_t rank;          /* PROCESS */
-    int32_t pipeline_rank; /* PROCESS */
-    char *run_name;        /* PROCESS; the caller owns it */
-    uint64_t dropped;      /* END */
+    struct span span;              /* SPAN; times count from the origin of the trace */
+    int32_t rank;                  /* PROCESS */
+    int32_t pipeline_rank;         /* PROCESS */
+    char *run_name;                /* PROCESS; the caller owns it */
+    struct trace_memory_size size; /* SIZE */
+    uint64_t dropped;              /* END */
 };
 
 /* Reads one JSON object. STATUS_ERR_FORMAT, recorded but not logged, where it is none or a field

@@ -8,6 +8,7 @@
 
 #include "scheduler/escape.h"
 #include "scheduler/trace_event.h"
+#include "scheduler/trace_memory.h"
 #include "scheduler/trace_message.h"
 
 #define LEVEL_DEPTH 8
@@ -157,6 +158,28 @@ static enum status put_flow(struct merge *merge, const struct trace_message *mes
                                                   used, merge->line, sizeof(merge->line)));
 }
 
+/* What is taken of a rank's buffers, as a counter of its process. */
+static enum status put_memory(struct merge *merge, const struct trace_rank *rank)
+{
+    const char *names[TRACE_MEMORY_KINDS];
+    struct trace_memory memory;
+    enum status status = STATUS_OK;
+
+    for (int kind = 0; kind < TRACE_MEMORY_KINDS; kind++) {
+        names[kind] = trace_memory_name((enum trace_memory_kind)kind);
+    }
+    TRY(trace_memory_make(rank, merge->messages, merge->message_count, &memory));
+    for (size_t index = 0; status >= 0 && index < memory.count; index++) {
+        const struct trace_memory_point *point = &memory.points[index];
+
+        status = put_line(merge, trace_event_print_memory(rank->rank, point->ns, names,
+                                                          point->bytes, TRACE_MEMORY_KINDS,
+                                                          merge->line, sizeof(merge->line)));
+    }
+    trace_memory_release(&memory);
+    return status;
+}
+
 static int compare_slices(const void *left_item, const void *right_item)
 {
     const struct slice *left = left_item;
@@ -177,6 +200,7 @@ static enum status put_events(struct merge *merge)
         TRY(put_process(merge, &merge->run->ranks[index], index == 0));
         TRY(place_rank(merge, &merge->run->ranks[index],
                        merge->slices + merge->first_slice[index]));
+        TRY(put_memory(merge, &merge->run->ranks[index]));
     }
     for (size_t index = 0; index < merge->message_count; index++) {
         TRY(put_flow(merge, &merge->messages[index], index + 1));

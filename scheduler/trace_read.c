@@ -89,6 +89,7 @@ void trace_run_release(struct trace_run *run)
 {
     for (size_t index = 0; index < run->count; index++) {
         free(run->ranks[index].spans);
+        free(run->ranks[index].sizes);
     }
     free(run->ranks);
     free(run->name);
@@ -112,6 +113,18 @@ static size_t strip_line(char **line, size_t line_bytes)
     return line_bytes;
 }
 
+static enum status add_size(struct trace_rank *rank, const struct trace_memory_size *size)
+{
+    struct trace_memory_size *sizes = realloc(rank->sizes, (rank->size_count + 1) * sizeof(*sizes));
+
+    if (sizes == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "trace: %zu chunks", rank->size_count + 1);
+    }
+    rank->sizes = sizes;
+    rank->sizes[rank->size_count++] = *size;
+    return STATUS_OK;
+}
+
 static enum status take_line(struct trace_rank *rank, char **name, struct trace_line *line)
 {
     switch (line->kind) {
@@ -123,6 +136,8 @@ static enum status take_line(struct trace_rank *rank, char **name, struct trace_
         free(*name);
         *name = line->run_name;
         return STATUS_OK;
+    case TRACE_LINE_SIZE:
+        return add_size(rank, &line->size);
     case TRACE_LINE_END:
         rank->dropped = line->dropped;
         rank->complete = true;
@@ -213,6 +228,7 @@ static enum status read_rank(struct trace_run *run, const char *path)
     }
     if (status < 0 || rank.rank < 0) {
         free(rank.spans);
+        free(rank.sizes);
     }
     free(name);
     return status;

@@ -13,15 +13,18 @@
 
 #include "base/span.h"
 #include "base/status.h"
+#include "scheduler/trace.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 struct trace_rank {
-    struct span *spans;    /* owns; by begin, then the longer first; times from the trace's 0 */
-    size_t count;          /* of spans */
-    size_t capacity;       /* private to trace_read.c */
+    struct span *spans; /* owns; by begin, then the longer first; times from the trace's 0 */
+    size_t count;       /* of spans */
+    size_t capacity;    /* private to trace_read.c */
+    struct trace_memory_size *sizes; /* owns; of its chunks */
+    size_t size_count;
     uint64_t dropped;      /* spans that the size limit kept out of the file */
     int32_t rank;          /* global rank */
     int32_t pipeline_rank; /* its stage */

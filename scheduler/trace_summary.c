@@ -130,6 +130,26 @@ static void find_bubble(struct trace_summary *summary)
     }
 }
 
+static enum status sum_memory(const struct trace_run *run, struct trace_summary *summary)
+{
+    struct trace_message *messages = NULL;
+    size_t count = 0;
+    enum status status = STATUS_OK;
+
+    TRY(trace_messages_find(run, &messages, &count));
+    for (size_t index = 0; status >= 0 && index < run->count; index++) {
+        struct trace_summary_rank *rank = &summary->ranks[index];
+        struct trace_memory memory;
+
+        status = trace_memory_make(&run->ranks[index], messages, count, &memory);
+        memcpy(rank->taken, memory.peak, sizeof(rank->taken));
+        rank->taken_together = memory.peak_together;
+        trace_memory_release(&memory);
+    }
+    free(messages);
+    return status;
+}
+
 enum status trace_summary_make(const struct trace_run *run, struct trace_summary *summary_out)
 {
     struct trace_summary summary = {.stages = trace_run_stages(run)};
@@ -145,6 +165,7 @@ enum status trace_summary_make(const struct trace_run *run, struct trace_summary
         TRY_OR(fail, status, sum_rank(&run->ranks[index], summary.stages, &summary.ranks[index]));
     }
     TRY_OR(fail, status, sum_steps(run, &summary));
+    TRY_OR(fail, status, sum_memory(run, &summary));
     find_bubble(&summary);
     *summary_out = summary;
     return STATUS_OK;
@@ -203,6 +224,35 @@ static void print_waits(const struct trace_summary *summary, FILE *out)
     }
 }
 
+static void print_memory(const struct trace_summary *summary, FILE *out)
+{
+    const double mib = 1024.0 * 1024.0;
+    int64_t most = 0;
+
+    for (size_t index = 0; index < summary->count; index++) {
+        most = summary->ranks[index].taken_together > most ? summary->ranks[index].taken_together
+                                                           : most;
+    }
+    if (most == 0) {
+        return;
+    }
+    (void)fprintf(out, "MiB of buffers taken at most:\n%5s %6s", "rank", "stage");
+    for (int kind = 0; kind < TRACE_MEMORY_KINDS; kind++) {
+        (void)fprintf(out, " %9s", trace_memory_name((enum trace_memory_kind)kind));
+    }
+    (void)fprintf(out, " %9s\n", "together");
+    for (size_t index = 0; index < summary->count; index++) {
+        const struct trace_summary_rank *rank = &summary->ranks[index];
+
+        (void)fprintf(out, "%5d %6d", (int)rank->rank, (int)rank->pipeline_rank);
+        for (int kind = 0; kind < TRACE_MEMORY_KINDS; kind++) {
+            (void)fprintf(out, " %9.2f", (double)rank->taken[kind] / mib);
+        }
+        (void)fprintf(out, " %9.2f\n", (double)rank->taken_together / mib);
+    }
+    (void)fprintf(out, "\n");
+}
+
 enum status trace_summary_print(const struct trace_summary *summary, FILE *out)
 {
     (void)fprintf(out,
@@ -214,6 +264,7 @@ enum status trace_summary_print(const struct trace_summary *summary, FILE *out)
     (void)fprintf(out, "milliseconds a step:\n");
     print_table(summary, out);
     (void)fprintf(out, "\n");
+    print_memory(summary, out);
     print_waits(summary, out);
     if (summary->count > 0 && summary->steps > 0) {
         const struct trace_summary_rank *slowest = &summary->ranks[summary->slowest];

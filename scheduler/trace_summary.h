@@ -5,7 +5,8 @@
  * begin of its first compute action to the end of its last; the bubble is
  * 1 - sum of busy / (ranks · span), the number of the step line. Evaluation does not count.
  * Recompute and waits inside an operation are part of its span, so they count as busy. A rank's
- * chunks are summed up. REDUCE is communication: not busy, and behind the span.
+ * chunks are summed up. REDUCE is communication: not busy, and behind the span. The memory is what
+ * was taken of the planned buffers at most (trace_memory.h).
  */
 #ifndef SCHEDULER_TRACE_SUMMARY_H
 #define SCHEDULER_TRACE_SUMMARY_H
@@ -16,6 +17,7 @@
 
 #include "base/status.h"
 #include "scheduler/trace.h"
+#include "scheduler/trace_memory.h"
 #include "scheduler/trace_read.h"
 
 #ifdef __cplusplus
@@ -25,10 +27,12 @@ extern "C" {
 struct trace_summary_rank {
     int32_t rank;
     int32_t pipeline_rank;
-    double kind_ns[TRACE_KINDS]; /* time in each kind of span, all steps together */
-    double busy_ns;              /* F + I + W + B */
-    double bubble;               /* 1 - busy / span */
-    double *wait_ns;             /* owns; [stages + 1]: who was waited for; the last is nobody in
+    double kind_ns[TRACE_KINDS];       /* time in each kind of span, all steps together */
+    double busy_ns;                    /* F + I + W + B */
+    double bubble;                     /* 1 - busy / span */
+    int64_t taken[TRACE_MEMORY_KINDS]; /* bytes, each at its peak; 0 where the trace has no sizes */
+    int64_t taken_together;            /* at the peak of their sum */
+    double *wait_ns; /* owns; [stages + 1]: who was waited for; the last is nobody in
                                     particular */
 };
 

@@ -130,10 +130,12 @@ static size_t field_bytes(const struct config_key *key, const struct config *con
         return strlen((const char *)config + key->offset) + 1;
     case CONFIG_COUNTS:
         return (size_t)(config->parallel.pp * config->parallel.virtual_stages) * sizeof(int64_t);
+    case CONFIG_CHOICES:
+        return (size_t)(config->parallel.pp * config->parallel.virtual_stages) * sizeof(int);
     case CONFIG_SHARES:
         return sizeof(config->data.split);
     case CONFIG_NAMES:
-        break;
+        return sizeof(config->checkpoint.allow_change);
     }
     return 0;
 }
@@ -158,6 +160,80 @@ uint64_t config_hash(const struct config *config)
     return hash;
 }
 
+/* What one key asks for in vain; nothing where `text` stays "". */
+static void note_replicas(const struct config *config, char *text, size_t text_bytes)
+{
+    int64_t stage = config->parallel.zero_stage;
+
+    if (stage > 0 && config->parallel.dp == 1) {
+        (void)snprintf(text, text_bytes,
+                       "parallel.zero_stage %lld does nothing: with parallel.dp 1 there are no "
+                       "replicas to share with",
+                       (long long)stage);
+    } else if (stage == 2) {
+        (void)snprintf(text, text_bytes,
+                       "parallel.zero_stage 2 holds as much as 1: a replica adds up its own "
+                       "micro-batches before replicas are summed, for the bits of stage 0, and "
+                       "keeps its gradients whole until the step's last W");
+    } else if (stage == 3) {
+        (void)snprintf(text, text_bytes,
+                       "parallel.zero_stage 3 holds as much as 1: weights and gradients stay whole "
+                       "on every replica");
+    }
+}
+
+static void note_rows(const struct config *config, char *text, size_t text_bytes)
+{
+    if (config->parallel.sequence_parallel && config->parallel.tp == 1) {
+        (void)snprintf(text, text_bytes,
+                       "parallel.sequence_parallel true does nothing: with parallel.tp 1 there are "
+                       "no shards to split rows over");
+    }
+}
+
+static void note_weight_decay(const struct config *config, char *text, size_t text_bytes)
+{
+    const struct config_optimizer *optimizer = &config->optimizer;
+
+    if (optimizer->weight_decay_schedule == WD_CONSTANT &&
+        optimizer->end_weight_decay != optimizer->weight_decay) {
+        (void)snprintf(text, text_bytes,
+                       "optimizer.end_weight_decay %g does nothing: weight_decay_schedule constant "
+                       "stays at weight_decay %g",
+                       optimizer->end_weight_decay, optimizer->weight_decay);
+    }
+}
+
+static void note_loss_scale(const struct config *config, char *text, size_t text_bytes)
+{
+    if (config->precision.dtype == DTYPE_FP16 && config->precision.loss_scale == 1.0) {
+        (void)snprintf(text, text_bytes,
+                       "precision.loss_scale 1 with dtype fp16: small gradients become zero; auto "
+                       "finds a scale");
+    }
+}
+
+bool config_note(const struct config *config, int32_t index, char *text, size_t text_bytes)
+{
+    static void (*const notes[])(const struct config *, char *, size_t) = {
+        note_replicas, note_rows, note_weight_decay, note_loss_scale};
+
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]); i++) {
+        notes[i](config, text, text_bytes);
+        if (text[0] != '\0' && index-- == 0) {
+            return true;
+        }
+        text[0] = '\0';
+    }
+    return false;
+}
+
+bool config_splits_rows(const struct config *config)
+{
+    return config->parallel.sequence_parallel && config->parallel.tp > 1;
+}
+
 struct grid_shape config_grid_shape(const struct config *config)
 {
     const struct config_parallel *parallel = &config->parallel;
@@ -179,5 +255,5 @@ void config_plan_shape(const struct config *config, struct plan_shape *shape_out
     shape_out->early_send = parallel->early_send != CONFIG_FALSE;
     /* Where a plan from a file has both ends on one rank, nothing is synced (plan_syncs()). */
     shape_out->embedding_sync = config->model.tied_embeddings && parallel->pp > 1;
-    shape_out->reduce = parallel->dp > 1;
+    shape_out->reduce = parallel->dp > 1 || config_splits_rows(config);
 }

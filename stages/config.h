@@ -22,7 +22,11 @@
 #include "base/status.h"
 #include "collectives/grid.h"
 #include "mixedprec/lr_schedule.h"
+#include "mixedprec/optimizer.h"
+#include "mixedprec/wd_schedule.h"
 #include "scheduler/plan.h"
+#include "stages/model/recompute.h"
+#include "tensor/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,6 +36,8 @@ extern "C" {
 #define CONFIG_STAGES_MOST 1024 /* pp · virtual_stages */
 #define CONFIG_RANKS_MOST  1024 /* pp · tp · dp */
 #define CONFIG_GROUP_MOST  64   /* tp, dp: what a group of the data plane can hold */
+#define CONFIG_NAME_BYTES  48   /* "section.key" with its end */
+#define CONFIG_NAMES_MOST  32
 
 enum config_auto {
     CONFIG_FALSE,
@@ -54,6 +60,11 @@ enum config_device {
     CONFIG_DEVICE_CPU,
     CONFIG_DEVICE_CUDA
 };
+enum config_resume {
+    RESUME_AUTO,  /* goes on where there is a checkpoint */
+    RESUME_NEVER, /* starts with step 1 */
+    RESUME_MUST   /* goes on, or is refused */
+};
 
 struct config_model {
     int64_t num_layers;
@@ -65,7 +76,7 @@ struct config_model {
     int64_t vocab_size;     /* 256 for the byte tokenizer */
     int64_t num_tokentypes; /* 0: none */
     bool tied_embeddings;
-    double dropout;
+    double dropout; /* in [0, 1) */
     double init_std;
     double layer_norm_eps;
 };
@@ -80,6 +91,8 @@ struct config_parallel {
     enum config_auto early_send;
     int64_t lane_depth;                           /* auto is 2 */
     int64_t layers_per_stage[CONFIG_STAGES_MOST]; /* resolved: pp·virtual_stages counts */
+    bool sequence_parallel;                       /* of nothing where tp is 1 */
+    int64_t zero_stage;                           /* 0 to 3; of nothing where dp is 1 */
     enum config_embedding_sync embedding_sync;
     enum config_device device;
 };
@@ -90,32 +103,48 @@ struct config_train {
     int64_t num_microbatches;
     int64_t global_batch_size; /* = micro_batch_size · num_microbatches · dp */
     uint64_t seed;
+    enum recompute recompute[CONFIG_STAGES_MOST]; /* resolved: by virtual stage */
     int64_t threads;      /* of one stage process; 0: auto, resolved at start */
     int64_t memory_limit; /* bytes a rank; 0: none */
     bool deterministic;
     int64_t eval_every; /* 0: never */
     int64_t eval_steps; /* 0: the whole set */
     int64_t log_every;
+    bool log_num_zeros;
+    bool log_params_norm;
     char run_dir[CONFIG_TEXT_BYTES];
     bool overwrite; /* --overwrite of the command line, no key of the file */
 };
 
 struct config_optimizer {
+    enum optimizer_kind name;
     double lr;
     double min_lr;
     int64_t warmup_steps;
     int64_t decay_steps;     /* steps unless given */
     int64_t wsd_decay_steps; /* decay_steps / 10 unless given */
     enum lr_kind lr_schedule;
-    double weight_decay;
+    double weight_decay; /* of the first update */
+    enum wd_kind weight_decay_schedule;
+    double end_weight_decay;    /* weight_decay unless given */
+    int64_t weight_decay_steps; /* updates until end_weight_decay; decay_steps unless given */
     double beta1;
     double beta2;
     double eps;
+    double momentum;  /* SGD, in [0, 1) */
     double grad_clip; /* 0: off */
 };
 
 struct config_precision {
-    double loss_scale;            /* 1 unless given; fp32 only so far */
+    enum dtype dtype;        /* of the model: weights, activations, messages */
+    double loss_scale;       /* the constant; -1 where the scale is dynamic */
+    bool dynamic_scale;      /* no key: loss_scale auto in fp16; the next six are of it alone */
+    double initial_scale;    /* >= min_scale */
+    int64_t growth_interval; /* good steps in a row until the scale grows */
+    double growth_factor;    /* > 1 */
+    double backoff_factor;   /* in (0, 1) */
+    int64_t hysteresis;      /* bad steps until the scale shrinks */
+    double min_scale;
     int64_t max_skipped_in_a_row; /* then the run ends with its cause */
 };
 
@@ -129,6 +158,12 @@ struct config_data {
 };
 
 struct config_checkpoint {
+    char dir[CONFIG_TEXT_BYTES]; /* <run_dir>/checkpoints unless given */
+    int64_t every;               /* steps; 0: never */
+    int64_t keep;
+    enum config_resume resume;
+    /* "section.key" or "section.*", then "": what a resumed run may change of what it asks for. */
+    char allow_change[CONFIG_NAMES_MOST][CONFIG_NAME_BYTES];
     char import[CONFIG_TEXT_BYTES]; /* safetensors with starting weights; "": none */
     char import_prefix[CONFIG_TEXT_BYTES];
 };
@@ -174,14 +209,25 @@ enum status config_write_yaml(const struct config *config, FILE *out);
 /* The same as one JSON object by sections; the caller frees *text_out. */
 enum status config_write_json(const struct config *config, char **text_out);
 
+/* Whether checkpoint.allow_change names `section`.`name`, or its whole section. */
+bool config_allows_change(const struct config *config, const char *section, const char *name);
+
+/* Note `index` = 0, 1, ... on a legal configuration, for its user: what is asked for and does
+ * nothing, or little good, and why. False where there are no more. */
+bool config_note(const struct config *config, int32_t index, char *text, size_t text_bytes);
+
 /* XXH3 over the resolved values: ranks compare it at start. */
 uint64_t config_hash(const struct config *config);
+
+/* Whether tensor-parallel shards have rows of their own: parallel.sequence_parallel, and tp > 1. */
+bool config_splits_rows(const struct config *config);
 
 /* pp, tp and dp; their product is at most CONFIG_RANKS_MOST. */
 struct grid_shape config_grid_shape(const struct config *config);
 
 /* The plan's shape: a tied embedding whose two ends are on different ranks asks for the embedding
- * sync, dp > 1 for the reduction over replicas; early_send auto is true. */
+ * sync, dp > 1 for the reduction over replicas, and so do rows of their own for that over shards;
+ * early_send auto is true. */
 void config_plan_shape(const struct config *config, struct plan_shape *shape_out);
 
 #ifdef __cplusplus

@@ -210,6 +210,30 @@ static enum status check_layers(const struct config_draft *draft, struct config 
     return STATUS_OK;
 }
 
+/* Given as one word, the field holds it for any number of stages. */
+static enum status check_recompute(const struct config_draft *draft, struct config *config)
+{
+    enum recompute *kinds = config->train.recompute;
+    int64_t stages = config->parallel.pp * config->parallel.virtual_stages;
+    int64_t given = 0;
+
+    if (config_draft_of(draft, config_schema_find("train", "recompute"))->list) {
+        while (given < CONFIG_STAGES_MOST && (int)kinds[given] != CONFIG_DERIVE) {
+            given++;
+        }
+        if (given != stages) {
+            return status_fail(STATUS_ERR_REFUSED,
+                               "%s: train.recompute: expected one word, or %" PRId64
+                               " (parallel.pp %" PRId64 " x virtual_stages %" PRId64
+                               "), found %" PRId64,
+                               config_draft_place(draft, "train", "recompute"), stages,
+                               config->parallel.pp, config->parallel.virtual_stages, given);
+        }
+    }
+    memset(kinds + stages, 0, (size_t)(CONFIG_STAGES_MOST - stages) * sizeof(*kinds));
+    return STATUS_OK;
+}
+
 /* Each shard of a layer has whole heads and an equal part of the MLP. The vocabulary needs no
  * divisor: its last parts are shorter, or empty. */
 static enum status check_shards(const struct config_draft *draft, const struct config *config)
@@ -295,52 +319,33 @@ static enum status check_parallel(const struct config_draft *draft, struct confi
     if (parallel->lane_depth == CONFIG_DERIVE) {
         parallel->lane_depth = 2;
     }
-    return check_layers(draft, config);
+    TRY(check_layers(draft, config));
+    return check_recompute(draft, config);
 }
 
-/* Default of wsd_decay_steps: a tenth, but at least one update. */
-static int64_t tenth(int64_t steps)
+static enum status check_directories(const struct config_draft *draft, struct config *config)
 {
-    return steps >= 10 ? steps / 10 : 1;
-}
+    if (config->train.run_dir[0] == '\0') {
+        int wrote =
+            snprintf(config->train.run_dir, sizeof(config->train.run_dir), "runs/%s", config->name);
 
-static enum status check_optimizer(const struct config_draft *draft, struct config *config)
-{
-    struct config_optimizer *optimizer = &config->optimizer;
+        if (wrote < 0 || (size_t)wrote >= sizeof(config->train.run_dir)) {
+            return status_fail(STATUS_ERR_REFUSED,
+                               "%s: the file's name is too long for a run directory; give "
+                               "train.run_dir",
+                               draft->path);
+        }
+    }
+    if (config->checkpoint.dir[0] == '\0') {
+        int wrote = snprintf(config->checkpoint.dir, sizeof(config->checkpoint.dir),
+                             "%s/checkpoints", config->train.run_dir);
 
-    if (optimizer->decay_steps == CONFIG_DERIVE) {
-        /* A run of no steps, which only writes its starting weights, still has a schedule. */
-        optimizer->decay_steps = config->train.steps > 0 ? config->train.steps : 1;
-    }
-    if (optimizer->wsd_decay_steps == CONFIG_DERIVE) {
-        optimizer->wsd_decay_steps = tenth(optimizer->decay_steps);
-    }
-    if (optimizer->min_lr > optimizer->lr) {
-        return status_fail(
-            STATUS_ERR_REFUSED, "%s: optimizer.min_lr: %g is more than optimizer.lr %g",
-            config_draft_place(draft, "optimizer", "min_lr"), optimizer->min_lr, optimizer->lr);
-    }
-    if (optimizer->warmup_steps >= optimizer->decay_steps) {
-        return status_fail(
-            STATUS_ERR_REFUSED,
-            "%s: optimizer.warmup_steps: expected less than optimizer.decay_steps %" PRId64
-            ", found %" PRId64,
-            config_draft_place(draft, "optimizer", "warmup_steps"), optimizer->decay_steps,
-            optimizer->warmup_steps);
-    }
-    if (optimizer->lr_schedule == LR_WSD &&
-        optimizer->wsd_decay_steps > optimizer->decay_steps - optimizer->warmup_steps) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "%s: optimizer.wsd_decay_steps: %" PRId64
-                           " is more than what optimizer.warmup_steps %" PRId64
-                           " leaves of optimizer.decay_steps %" PRId64 "; at most %" PRId64,
-                           config_draft_place(draft, "optimizer", "wsd_decay_steps"),
-                           optimizer->wsd_decay_steps, optimizer->warmup_steps,
-                           optimizer->decay_steps,
-                           optimizer->decay_steps - optimizer->warmup_steps);
-    }
-    if (config->precision.loss_scale == CONFIG_DERIVE) {
-        config->precision.loss_scale = 1.0;
+        if (wrote < 0 || (size_t)wrote >= sizeof(config->checkpoint.dir)) {
+            return status_fail(STATUS_ERR_REFUSED,
+                               "%s: train.run_dir: the name is too long for its checkpoints/; "
+                               "give checkpoint.dir",
+                               config_draft_place(draft, "train", "run_dir"));
+        }
     }
     return STATUS_OK;
 }
@@ -363,18 +368,7 @@ static enum status check_run(const struct config_draft *draft, struct config *co
                            config_draft_place(draft, "control", "heartbeat_s"),
                            control->heartbeat_s, control->dead_after_s);
     }
-    if (config->train.run_dir[0] == '\0') {
-        int wrote =
-            snprintf(config->train.run_dir, sizeof(config->train.run_dir), "runs/%s", config->name);
-
-        if (wrote < 0 || (size_t)wrote >= sizeof(config->train.run_dir)) {
-            return status_fail(STATUS_ERR_REFUSED,
-                               "%s: the file's name is too long for a run directory; give "
-                               "train.run_dir",
-                               draft->path);
-        }
-    }
-    return STATUS_OK;
+    return check_directories(draft, config);
 }
 
 enum status config_check(const struct config_draft *draft, struct config *config)
@@ -383,6 +377,8 @@ enum status config_check(const struct config_draft *draft, struct config *config
     TRY(check_data(draft, config));
     TRY(check_parallel(draft, config));
     TRY(config_check_batch(draft, config));
-    TRY(check_optimizer(draft, config));
+    TRY(config_check_rows(draft, config));
+    TRY(config_check_optimizer(draft, config));
+    TRY(config_check_precision(draft, config));
     return check_run(draft, config);
 }

@@ -21,6 +21,15 @@ enum status config_check(const struct config_draft *draft, struct config *config
 /* The three batch keys: two give the third, three have to agree. */
 enum status config_check_batch(const struct config_draft *draft, struct config *config);
 
+/* Own rows of tensor-parallel shards; after the batch keys are known. */
+enum status config_check_rows(const struct config_draft *draft, const struct config *config);
+
+/* The schedules of learning rate and weight decay; after the run's steps are known. */
+enum status config_check_optimizer(const struct config_draft *draft, struct config *config);
+
+/* The loss scale. */
+enum status config_check_precision(const struct config_draft *draft, struct config *config);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,4 +1,5 @@
-/* The arithmetic of the global batch: micro_batch_size x num_microbatches x dp. */
+/* The arithmetic of the global batch: micro_batch_size x num_microbatches x dp, and the rows of it that
+ * shards have. */
 #include <inttypes.h>
 
 #include "stages/config_check.h"
@@ -107,4 +108,59 @@ enum status config_check_batch(const struct config_draft *draft, struct config *
     }
     train->global_batch_size = product;
     return check_derived(draft, "global_batch_size", product);
+}
+
+/* What shards exchange is cut into whole cache lines of floats. */
+#define ROWS_GRAIN 16
+
+static bool is_legal_size(const struct config *config, int64_t size)
+{
+    int64_t rows = size * config->model.seq_len;
+    int64_t tp = config->parallel.tp;
+
+    return rows % tp == 0 && rows / tp * config->model.hidden_size % ROWS_GRAIN == 0;
+}
+
+/* The next larger micro-batch size whose rows shards can share; a multiple of 16 x tp is one. */
+static int64_t next_legal_size(const struct config *config)
+{
+    int64_t size = config->train.micro_batch_size + 1;
+
+    while (!is_legal_size(config, size)) {
+        size++;
+    }
+    return size;
+}
+
+enum status config_check_rows(const struct config_draft *draft, const struct config *config)
+{
+    int64_t size = config->train.micro_batch_size;
+    int64_t rows = size * config->model.seq_len;
+    int64_t tp = config->parallel.tp;
+    const char *place = config_draft_place(draft, "parallel", "sequence_parallel");
+
+    if (!config_splits_rows(config)) {
+        return STATUS_OK;
+    }
+    if (rows % tp != 0) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: parallel.sequence_parallel: train.micro_batch_size %" PRId64
+                           " x model.seq_len %" PRId64 " is %" PRId64
+                           " rows, expected a multiple of parallel.tp %" PRId64
+                           "; nearest legal: micro_batch_size %" PRId64,
+                           place, size, config->model.seq_len, rows, tp, next_legal_size(config));
+    }
+    if (rows / tp * config->model.hidden_size % ROWS_GRAIN != 0) {
+        return status_fail(
+            STATUS_ERR_REFUSED,
+            "%s: parallel.sequence_parallel: a shard has %" PRId64
+            " rows (train.micro_batch_size %" PRId64 " x model.seq_len %" PRId64
+            " / parallel.tp %" PRId64 ") of model.hidden_size %" PRId64 ", which is %" PRId64
+            " elements, expected a multiple of %d; nearest legal: "
+            "micro_batch_size %" PRId64 ", or a hidden_size that is a multiple of "
+            "%d",
+            place, rows / tp, size, config->model.seq_len, tp, config->model.hidden_size,
+            rows / tp * config->model.hidden_size, ROWS_GRAIN, next_legal_size(config), ROWS_GRAIN);
+    }
+    return STATUS_OK;
 }

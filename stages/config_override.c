@@ -31,6 +31,9 @@ static bool split_name(const char *name, size_t name_bytes, char *section, char 
 
 static bool holds_list(const struct config_key *key, const char *text)
 {
+    if (key->type == CONFIG_CHOICES) {
+        return strpbrk(text, "[,") != NULL;
+    }
     if (key->type != CONFIG_COUNTS && key->type != CONFIG_SHARES && key->type != CONFIG_NAMES) {
         return false;
     }

@@ -10,6 +10,9 @@
 #define MANY  ((int64_t)1 << 20)
 #define STEPS ((int64_t)1 << 40)
 #define WIDE  1e300
+/* Loss scales: round numbers that the scaler takes (GRAD_SCALER_SMALLEST and _LARGEST). */
+#define SCALE_LEAST 1e-18
+#define SCALE_MOST  1e18
 #define NO_CHOICE \
     {             \
         NULL, 0   \
@@ -36,9 +39,14 @@ static const struct config_choice embedding_syncs[] = {{"auto", EMBEDDING_SYNC_A
                                                        NO_CHOICE};
 static const struct config_choice devices[] = {
     {"auto", CONFIG_DEVICE_AUTO}, {"cpu", CONFIG_DEVICE_CPU}, {"cuda", CONFIG_LATER}, NO_CHOICE};
-static const struct config_choice recomputes[] = {
-    {"none", 0}, {"selective", CONFIG_LATER}, {"full", CONFIG_LATER}, NO_CHOICE};
-static const struct config_choice optimizers[] = {{"adam", 0}, {"sgd", CONFIG_LATER}, NO_CHOICE};
+static const struct config_choice recomputes[] = {{"none", RECOMPUTE_NONE},
+                                                  {"selective", RECOMPUTE_SELECTIVE},
+                                                  {"full", RECOMPUTE_FULL},
+                                                  NO_CHOICE};
+static const struct config_choice optimizers[] = {
+    {"adam", OPTIMIZER_ADAM}, {"sgd", OPTIMIZER_SGD}, NO_CHOICE};
+static const struct config_choice wd_schedules[] = {
+    {"constant", WD_CONSTANT}, {"linear", WD_LINEAR}, {"cosine", WD_COSINE}, NO_CHOICE};
 static const struct config_choice lr_schedules[] = {{"constant", LR_CONSTANT},
                                                     {"linear", LR_LINEAR},
                                                     {"cosine", LR_COSINE},
@@ -46,7 +54,7 @@ static const struct config_choice lr_schedules[] = {{"constant", LR_CONSTANT},
                                                     {"inverse_sqrt", LR_INVERSE_SQRT},
                                                     NO_CHOICE};
 static const struct config_choice dtypes[] = {
-    {"fp32", 0}, {"bf16", CONFIG_LATER}, {"fp16", CONFIG_LATER}, NO_CHOICE};
+    {"fp32", DTYPE_FP32}, {"bf16", DTYPE_BF16}, {"fp16", DTYPE_FP16}, NO_CHOICE};
 static const struct config_choice formats[] = {{"auto", FORMAT_AUTO},
                                                {"text", FORMAT_TEXT},
                                                {"samples", FORMAT_SAMPLES},
@@ -56,7 +64,7 @@ static const struct config_choice formats[] = {{"auto", FORMAT_AUTO},
                                                NO_CHOICE};
 static const struct config_choice tokenizers[] = {{"byte", 0}, {"gpt2", CONFIG_LATER}, NO_CHOICE};
 static const struct config_choice resumes[] = {
-    {"auto", 0}, {"never", CONFIG_LATER}, {"must", CONFIG_LATER}, NO_CHOICE};
+    {"auto", RESUME_AUTO}, {"never", RESUME_NEVER}, {"must", RESUME_MUST}, NO_CHOICE};
 static const struct config_choice binds[] = {{"local", 0}, {"all", CONFIG_LATER}, NO_CHOICE};
 
 /* One line a key: what all kinds share, then what this kind needs. */
@@ -77,38 +85,40 @@ static const struct config_choice binds[] = {{"local", 0}, {"all", CONFIG_LATER}
 #define ONE_OF(list)   .choices = (list)
 #define OR_FILE(value, at) \
     .prefix = "file:", .prefix_value = (value), .rest = "PATH", .rest_offset = (at)
-#define PLAIN        .word = NULL
-#define REQUIRED     .required = true
-#define ONLY_DEFAULT .later = true
+#define PLAIN    .word = NULL
+#define REQUIRED .required = true
+#define ASKED    .change = CHANGE_ASKED
+#define FIXED    .change = CHANGE_REFUSED
 
 static const struct config_key keys[] = {
     KEY(model, num_layers, CONFIG_INT, NULL, "transformer layers in the whole model",
-        BETWEEN(1, MANY), REQUIRED),
+        BETWEEN(1, MANY), FIXED, REQUIRED),
     KEY(model, hidden_size, CONFIG_INT, NULL,
-        "width C of the residual stream; a multiple of num_heads", BETWEEN(1, MANY), REQUIRED),
+        "width C of the residual stream; a multiple of num_heads", BETWEEN(1, MANY), FIXED,
+        REQUIRED),
     KEY(model, num_heads, CONFIG_INT, NULL, "attention heads a layer; divides hidden_size",
-        BETWEEN(1, MANY), REQUIRED),
+        BETWEEN(1, MANY), FIXED, REQUIRED),
     KEY(model, ffn_hidden_size, CONFIG_INT, "4h", "inner width of the MLP; 4h is 4 x hidden_size",
-        BETWEEN(1, 4 * MANY), WORD("4h", CONFIG_DERIVE)),
+        BETWEEN(1, 4 * MANY), WORD("4h", CONFIG_DERIVE), FIXED),
     KEY(model, seq_len, CONFIG_INT, NULL, "tokens T in a sequence; at most max_positions",
-        BETWEEN(1, MANY), REQUIRED),
+        BETWEEN(1, MANY), FIXED, REQUIRED),
     KEY(model, max_positions, CONFIG_INT, "seq_len", "rows of the position table", BETWEEN(1, MANY),
-        WORD("seq_len", CONFIG_DERIVE)),
+        WORD("seq_len", CONFIG_DERIVE), FIXED),
     KEY(model, vocab_size, CONFIG_INT, NULL,
         "rows of the word embedding; 256 where text is read by the byte tokenizer",
-        BETWEEN(1, 16 * MANY)),
+        BETWEEN(1, 16 * MANY), FIXED),
     KEY(model, num_tokentypes, CONFIG_INT, "0",
         "rows of the table of token types; samples files then have a tensor tokentypes",
-        BETWEEN(0, MANY)),
+        BETWEEN(0, MANY), FIXED),
     KEY(model, tied_embeddings, CONFIG_BOOL, "true", "the head uses the word embedding's weights",
-        PLAIN),
+        PLAIN, FIXED),
     KEY(model, dropout, CONFIG_REAL, "0.0", "share of activations dropped in training",
-        REALS(0.0, 1.0), .below_high = true, ONLY_DEFAULT),
+        REALS(0.0, 1.0), .below_high = true, ASKED),
     KEY(model, init_std, CONFIG_REAL, "0.02",
         "standard deviation of the starting weights; residual projections have it over sqrt(2 L)",
         REALS(0.0, 1e3)),
     KEY(model, layer_norm_eps, CONFIG_REAL, "1.0e-5", "added to the variance in layer norms",
-        REALS(0.0, 1.0), .above_low = true),
+        REALS(0.0, 1.0), .above_low = true, FIXED),
 
     KEY(parallel, pp, CONFIG_INT, "1", "pipeline ranks: stage processes in a row",
         BETWEEN(1, CONFIG_STAGES_MOST)),
@@ -138,10 +148,15 @@ static const struct config_key keys[] = {
     KEY(parallel, layers_per_stage, CONFIG_COUNTS, "auto",
         "layers of each virtual stage in model order; auto is even, the last ones fewer",
         BETWEEN(0, MANY), WORD("auto", CONFIG_DERIVE)),
-    LATER(parallel, sequence_parallel, CONFIG_BOOL, "false",
-          "split layer norms and dropout over the tensor-parallel shards", PLAIN),
-    LATER(parallel, zero_stage, CONFIG_INT, "0",
-          "what replicas share out: 1 optimizer state, 2 gradients too", BETWEEN(0, 2)),
+    KEY(parallel, sequence_parallel, CONFIG_BOOL, "false",
+        "each tensor-parallel shard has 1/tp of the rows outside the products: layer norms, "
+        "dropout, "
+        "residual stream, messages; nothing where tp is 1",
+        PLAIN),
+    KEY(parallel, zero_stage, CONFIG_INT, "0",
+        "what replicas share out: 1 main params and optimizer state; 2 (gradients) and 3 (weights) "
+        "hold as much as 1",
+        BETWEEN(0, 3)),
     KEY(parallel, embedding_sync, CONFIG_CHOICE, "auto",
         "who carries the tied embedding between last and first stage; auto: zmq up to 64 MiB a "
         "step",
@@ -157,12 +172,13 @@ static const struct config_key keys[] = {
         WORD("auto", CONFIG_DERIVE)),
     KEY(train, global_batch_size, CONFIG_INT, NULL,
         "sequences a step: micro_batch_size x num_microbatches x dp", BETWEEN(1, STEPS),
-        WORD("auto", CONFIG_DERIVE)),
+        WORD("auto", CONFIG_DERIVE), ASKED),
     KEY(train, seed, CONFIG_INT, "1234", "of starting weights and data order",
-        BETWEEN(0, INT64_MAX)),
-    LATER(train, recompute, CONFIG_CHOICE, "none",
-          "activations that the backward computes again instead of keeping them",
-          ONE_OF(recomputes)),
+        BETWEEN(0, INT64_MAX), ASKED),
+    KEY(train, recompute, CONFIG_CHOICES, "none",
+        "activations that the backward computes again instead of keeping them: selective is "
+        "attention, layer norms and GELU, full is all but a chunk's input",
+        ONE_OF(recomputes)),
     KEY(train, threads, CONFIG_INT, "auto",
         "threads of one stage process; auto shares the machine's cores out at start",
         BETWEEN(1, 1024), WORD("auto", 0)),
@@ -176,11 +192,15 @@ static const struct config_key keys[] = {
     KEY(train, eval_steps, CONFIG_INT, "0",
         "global batches in an evaluation; 0 is the whole set once", BETWEEN(0, STEPS)),
     KEY(train, log_every, CONFIG_INT, "1", "steps between lines on the console", BETWEEN(1, STEPS)),
+    KEY(train, log_num_zeros, CONFIG_BOOL, "false", "count the gradient's zeros in each step",
+        PLAIN),
+    KEY(train, log_params_norm, CONFIG_BOOL, "false", "the norm of all weights in each step",
+        PLAIN),
     KEY(train, run_dir, CONFIG_TEXT, NULL,
         "where the run's files go; runs/ and the configuration's name unless given", PLAIN),
 
-    LATER(optimizer, name, CONFIG_CHOICE, "adam", "adam is AdamW: decoupled weight decay",
-          ONE_OF(optimizers)),
+    KEY(optimizer, name, CONFIG_CHOICE, "adam",
+        "adam is AdamW, with decoupled weight decay; sgd has momentum", ONE_OF(optimizers), ASKED),
     KEY(optimizer, lr, CONFIG_REAL, NULL, "the largest learning rate", REALS(0.0, 1e6), REQUIRED),
     KEY(optimizer, min_lr, CONFIG_REAL, "0", "the learning rate at decay_steps and after",
         REALS(0.0, 1e6)),
@@ -194,59 +214,74 @@ static const struct config_key keys[] = {
     KEY(optimizer, lr_schedule, CONFIG_CHOICE, "cosine", "the learning rate after the warm-up",
         ONE_OF(lr_schedules)),
     KEY(optimizer, weight_decay, CONFIG_REAL, "0.1", "on tensors of two and more dimensions",
-        REALS(0.0, 1e3)),
+        REALS(0.0, 1e3), ASKED),
+    KEY(optimizer, weight_decay_schedule, CONFIG_CHOICE, "constant",
+        "the way from weight_decay to end_weight_decay", ONE_OF(wd_schedules), ASKED),
+    KEY(optimizer, end_weight_decay, CONFIG_REAL, "weight_decay",
+        "linear, cosine: weight decay at weight_decay_steps and after", REALS(0.0, 1e3),
+        WORD("weight_decay", CONFIG_DERIVE)),
+    KEY(optimizer, weight_decay_steps, CONFIG_INT, "decay_steps",
+        "update at which end_weight_decay is reached", BETWEEN(1, STEPS),
+        WORD("decay_steps", CONFIG_DERIVE)),
     KEY(optimizer, beta1, CONFIG_REAL, "0.9", "decay of the first moment", REALS(0.0, 1.0),
-        .below_high = true),
+        .below_high = true, ASKED),
     KEY(optimizer, beta2, CONFIG_REAL, "0.95", "decay of the second moment", REALS(0.0, 1.0),
-        .below_high = true),
+        .below_high = true, ASKED),
     KEY(optimizer, eps, CONFIG_REAL, "1.0e-8", "added to the root of the second moment",
-        REALS(0.0, 1.0), .above_low = true),
-    LATER(optimizer, momentum, CONFIG_REAL, "0.9", "of sgd", REALS(0.0, 1.0), .below_high = true),
+        REALS(0.0, 1.0), .above_low = true, ASKED),
+    KEY(optimizer, momentum, CONFIG_REAL, "0.9", "of sgd", REALS(0.0, 1.0), .below_high = true,
+        ASKED),
     KEY(optimizer, grad_clip, CONFIG_REAL, "1.0", "largest gradient norm; 0 is off",
-        REALS(0.0, WIDE)),
+        REALS(0.0, WIDE), ASKED),
 
-    LATER(precision, dtype, CONFIG_CHOICE, "fp32", "of model weights and activations",
-          ONE_OF(dtypes)),
+    KEY(precision, dtype, CONFIG_CHOICE, "fp32",
+        "of weights, activations and messages; layer norms, gradients and the optimizer's state "
+        "are fp32 always",
+        ONE_OF(dtypes), ASKED),
     KEY(precision, loss_scale, CONFIG_REAL, "auto",
-        "factor on the loss; auto is dynamic for fp16 and 1 otherwise", REALS(0.0, WIDE),
-        .above_low = true, WORD("auto", CONFIG_DERIVE)),
-    LATER(precision, initial_scale, CONFIG_REAL, "65536", "first dynamic loss scale",
-          REALS(0.0, WIDE), .above_low = true),
-    LATER(precision, growth_interval, CONFIG_INT, "1000", "good steps before the scale grows",
-          BETWEEN(1, STEPS)),
-    LATER(precision, growth_factor, CONFIG_REAL, "2", "by which the scale grows", REALS(1.0, WIDE),
-          .above_low = true),
-    LATER(precision, backoff_factor, CONFIG_REAL, "0.5", "by which the scale shrinks",
-          REALS(0.0, 1.0), .above_low = true, .below_high = true),
-    LATER(precision, hysteresis, CONFIG_INT, "2", "bad steps before the scale shrinks",
-          BETWEEN(1, STEPS)),
-    LATER(precision, min_scale, CONFIG_REAL, "1", "smallest dynamic loss scale", REALS(0.0, WIDE),
-          .above_low = true),
+        "factor on the loss, which gradients lose again; auto is dynamic for fp16 and 1 otherwise",
+        REALS(SCALE_LEAST, SCALE_MOST), WORD("auto", CONFIG_DERIVE)),
+    KEY(precision, initial_scale, CONFIG_REAL, "65536", "first dynamic loss scale",
+        REALS(SCALE_LEAST, SCALE_MOST)),
+    KEY(precision, growth_interval, CONFIG_INT, "1000",
+        "good steps in a row before the dynamic scale grows", BETWEEN(1, STEPS)),
+    KEY(precision, growth_factor, CONFIG_REAL, "2", "by which the dynamic scale grows",
+        REALS(1.0, 1e6), .above_low = true),
+    KEY(precision, backoff_factor, CONFIG_REAL, "0.5", "by which the dynamic scale shrinks",
+        REALS(0.0, 1.0), .above_low = true, .below_high = true),
+    KEY(precision, hysteresis, CONFIG_INT, "2",
+        "bad steps before the dynamic scale shrinks; growth alone fills them up again",
+        BETWEEN(1, STEPS)),
+    KEY(precision, min_scale, CONFIG_REAL, "1", "smallest dynamic loss scale",
+        REALS(SCALE_LEAST, SCALE_MOST)),
     KEY(precision, max_skipped_in_a_row, CONFIG_INT, "50",
         "skipped steps in a row after which the run ends with its cause", BETWEEN(1, STEPS)),
 
-    KEY(data, train, CONFIG_TEXT, NULL, "the training file", REQUIRED),
+    KEY(data, train, CONFIG_TEXT, NULL, "the training file", REQUIRED, ASKED),
     KEY(data, valid, CONFIG_TEXT, NULL,
-        "the evaluation file; cut from a text by split unless given", PLAIN),
+        "the evaluation file; cut from a text by split unless given", PLAIN, ASKED),
     KEY(data, test, CONFIG_TEXT, NULL, "the file of the last evaluation", PLAIN),
     KEY(data, split, CONFIG_SHARES, "[0.95, 0.05, 0]",
         "shares of a training text for training, evaluation and test; their sum is 1",
-        REALS(0.0, 1.0)),
+        REALS(0.0, 1.0), ASKED),
     KEY(data, format, CONFIG_CHOICE, "auto",
         "of the files; auto is samples for names that end in .safetensors, else text",
-        ONE_OF(formats)),
+        ONE_OF(formats), ASKED),
     LATER(data, tokenizer, CONFIG_CHOICE, "byte", "of texts; byte has a vocabulary of 256",
-          ONE_OF(tokenizers)),
-    KEY(data, shuffle, CONFIG_BOOL, "true", "a new order in each epoch", PLAIN),
+          ONE_OF(tokenizers), ASKED),
+    KEY(data, shuffle, CONFIG_BOOL, "true", "a new order in each epoch", PLAIN, ASKED),
 
-    LATER(checkpoint, dir, CONFIG_TEXT, NULL, "where checkpoints go", PLAIN),
-    LATER(checkpoint, every, CONFIG_INT, "0", "steps between checkpoints; 0 is never",
-          BETWEEN(0, STEPS)),
-    LATER(checkpoint, keep, CONFIG_INT, "2", "checkpoints that stay", BETWEEN(1, STEPS)),
-    LATER(checkpoint, resume, CONFIG_CHOICE, "auto", "whether a run goes on where it ended",
-          ONE_OF(resumes)),
-    LATER(checkpoint, allow_change, CONFIG_NAMES, "[]", "keys that a resumed run may change",
-          PLAIN),
+    KEY(checkpoint, dir, CONFIG_TEXT, NULL,
+        "where checkpoints go; the run directory's checkpoints/ unless given", PLAIN),
+    KEY(checkpoint, every, CONFIG_INT, "0", "steps between checkpoints; 0 is never",
+        BETWEEN(0, STEPS)),
+    KEY(checkpoint, keep, CONFIG_INT, "2", "checkpoints that stay, the newest", BETWEEN(1, STEPS)),
+    KEY(checkpoint, resume, CONFIG_CHOICE, "auto",
+        "whether a run goes on from its last checkpoint: auto where there is one", ONE_OF(resumes)),
+    KEY(checkpoint, allow_change, CONFIG_NAMES, "[]",
+        "keys that may differ from the checkpoint's: seed, global_batch_size, data.shuffle; "
+        "data and optimizer are all of their section",
+        PLAIN),
     KEY(checkpoint, import, CONFIG_TEXT, NULL, "a safetensors file with starting weights", PLAIN),
     KEY(checkpoint, import_prefix, CONFIG_TEXT, "", "before each name in that file", PLAIN),
 
@@ -386,6 +421,11 @@ void config_schema_legal(const struct config_key *key, char *legal, size_t legal
             append(&tail, key->rest);
         }
         break;
+    case CONFIG_CHOICES:
+        append(&tail, "one of ");
+        append_choices(&tail, key->choices, false);
+        append(&tail, ", or a list of them, one a virtual stage");
+        break;
     case CONFIG_TEXT:
         append(&tail, "a text of less than 512 bytes without control characters");
         break;
@@ -396,7 +436,7 @@ void config_schema_legal(const struct config_key *key, char *legal, size_t legal
         append(&tail, "a list of three shares [0.95, 0.05, 0] with the sum 1");
         break;
     case CONFIG_NAMES:
-        append(&tail, "a list of keys");
+        append(&tail, "a list of keys that a resumed run is asked for");
         break;
     }
     if (key->word != NULL) {

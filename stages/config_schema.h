@@ -18,15 +18,16 @@ extern "C" {
 #endif
 
 enum config_type {
-    CONFIG_INT,    /* int64_t */
-    CONFIG_BYTES,  /* int64_t; K, M, G and T are powers of 1024 */
-    CONFIG_REAL,   /* double */
-    CONFIG_BOOL,   /* bool */
-    CONFIG_CHOICE, /* an enum */
-    CONFIG_TEXT,   /* char[CONFIG_TEXT_BYTES] */
-    CONFIG_COUNTS, /* int64_t[CONFIG_STAGES_MOST], CONFIG_DERIVE after the last one given */
-    CONFIG_SHARES, /* double[3] */
-    CONFIG_NAMES   /* a list of words; no field holds one yet, so only [] is legal */
+    CONFIG_INT,     /* int64_t */
+    CONFIG_BYTES,   /* int64_t; K, M, G and T are powers of 1024 */
+    CONFIG_REAL,    /* double */
+    CONFIG_BOOL,    /* bool */
+    CONFIG_CHOICE,  /* an enum */
+    CONFIG_CHOICES, /* an enum[CONFIG_STAGES_MOST]: one for all, or a list, then CONFIG_DERIVE */
+    CONFIG_TEXT,    /* char[CONFIG_TEXT_BYTES] */
+    CONFIG_COUNTS,  /* int64_t[CONFIG_STAGES_MOST], CONFIG_DERIVE after the last one given */
+    CONFIG_SHARES,  /* double[3] */
+    CONFIG_NAMES    /* char[CONFIG_NAMES_MOST][CONFIG_NAME_BYTES]: keys that resuming asks for */
 };
 
 /* In an int64_t or double field between parsing and config_check(): follows from other keys. */
@@ -37,6 +38,13 @@ enum config_type {
 
 /* `value` of a choice that is known but not in this build. */
 #define CONFIG_LATER (-1)
+
+/* What a resumed run may do with a value that differs from that of its checkpoint. */
+enum config_change {
+    CHANGE_TAKEN,  /* said and used */
+    CHANGE_ASKED,  /* refused unless checkpoint.allow_change names the key */
+    CHANGE_REFUSED /* the weights would not fit, or would mean something else */
+};
 
 struct config_choice {
     const char *text; /* NULL ends the list */
@@ -54,13 +62,14 @@ struct config_key {
     double high;
     const char *word; /* INT, BYTES, REAL, COUNTS: a word that is legal beside numbers; or NULL */
     int64_t word_value;
-    const struct config_choice *choices; /* CHOICE */
+    const struct config_choice *choices; /* CHOICE, CHOICES */
     const char *prefix; /* CHOICE: legal too, with a text behind it, as file:PATH; or NULL */
-    int prefix_value;   /* of such a choice */
     const char *rest;   /* what the text is, for messages: PATH */
     size_t rest_offset; /* into struct config: char[CONFIG_TEXT_BYTES]; "" for other choices */
     const char *help;
+    int prefix_value; /* of a choice with a prefix */
     enum config_type type;
+    enum config_change change;
     bool above_low;
     bool below_high;
     bool required; /* has to be given */

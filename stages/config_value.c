@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "stages/config_names.h"
 
 #define LEGAL_BYTES 256
 #define FOUND_BYTES 96
@@ -19,6 +20,8 @@ struct parsed {
     int choice; /* CHOICE, and BOOL as 0 or 1 */
     char text[CONFIG_TEXT_BYTES];
     int64_t counts[CONFIG_STAGES_MOST];
+    int choices[CONFIG_STAGES_MOST];
+    char names[CONFIG_NAMES_MOST][CONFIG_NAME_BYTES];
     double shares[SHARES];
 };
 
@@ -140,36 +143,13 @@ static bool is_word(const struct config_key *key, const struct config_value *val
     return key->word != NULL && !value->list && strcmp(value->text, key->word) == 0;
 }
 
-/* Copies item `*at` of "[a, b]" without blanks and moves on; false at the end. An item that is
- * too long or empty becomes one that no parser takes. */
-static bool next_item(const char **at, char *item, size_t item_bytes)
-{
-    static const char blanks[] = " \t[]";
-    size_t bytes = 0;
-
-    if (**at == '\0') {
-        return false;
-    }
-    bytes = strcspn(*at, ",");
-    const char *begin = *at + strspn(*at, blanks);
-    const char *end = *at + bytes;
-    while (end > begin && strchr(blanks, end[-1]) != NULL) {
-        end--;
-    }
-    bool fits = begin < end && (size_t)(end - begin) < item_bytes;
-    (void)snprintf(item, item_bytes, "%.*s", fits ? (int)(end - begin) : 1, fits ? begin : "?");
-    *at += bytes;
-    *at += **at == ',' ? 1 : 0;
-    return true;
-}
-
 static bool parse_counts(const struct config_key *key, const char *text, int64_t *counts)
 {
     char item[32];
     size_t count = 0;
     const char *at = text;
 
-    for (; next_item(&at, item, sizeof(item)); count++) {
+    for (; config_list_next(&at, item, sizeof(item)); count++) {
         if (count == CONFIG_STAGES_MOST || !parse_integer(key, item, &counts[count])) {
             return false;
         }
@@ -186,7 +166,7 @@ static bool parse_shares(const struct config_key *key, const char *text, double 
     size_t count = 0;
     const char *at = text;
 
-    for (; next_item(&at, item, sizeof(item)); count++) {
+    for (; config_list_next(&at, item, sizeof(item)); count++) {
         if (count == SHARES || !parse_real(key, item, &shares[count])) {
             return false;
         }
@@ -239,6 +219,33 @@ static bool parse_choice(const struct config_key *key, const char *text, int *ch
     return false;
 }
 
+/* One choice for all stages, or a list of them that ends with CONFIG_DERIVE. */
+static bool parse_choices(const struct config_key *key, const struct config_value *value,
+                          int *choices)
+{
+    char item[32];
+    size_t count = 0;
+    const char *at = value->text;
+
+    if (!value->list) {
+        bool legal = parse_choice(key, value->text, &choices[0]);
+
+        for (size_t i = 1; i < CONFIG_STAGES_MOST; i++) {
+            choices[i] = choices[0];
+        }
+        return legal;
+    }
+    for (; config_list_next(&at, item, sizeof(item)); count++) {
+        if (count == CONFIG_STAGES_MOST || !parse_choice(key, item, &choices[count])) {
+            return false;
+        }
+    }
+    if (count < CONFIG_STAGES_MOST) {
+        choices[count] = CONFIG_DERIVE;
+    }
+    return count > 0;
+}
+
 static bool parse_bool(const char *text, int *flag_out)
 {
     *flag_out = strcmp(text, "true") == 0 ? 1 : 0;
@@ -258,10 +265,11 @@ static bool parse_any(const struct config_key *key, const struct config_value *v
         parsed->counts[0] = CONFIG_DERIVE;
         return true;
     }
-    if (value->list != wants_list) {
+    if (value->list != wants_list && key->type != CONFIG_CHOICES) {
         return false;
     }
-    if (value->quoted && key->type != CONFIG_TEXT && key->type != CONFIG_CHOICE) {
+    if (value->quoted && key->type != CONFIG_TEXT && key->type != CONFIG_CHOICE &&
+        key->type != CONFIG_CHOICES) {
         return false;
     }
     switch (key->type) {
@@ -275,6 +283,8 @@ static bool parse_any(const struct config_key *key, const struct config_value *v
     case CONFIG_CHOICE:
         return parse_choice(key, value->text, &parsed->choice) ||
                parse_prefixed(key, value->text, parsed);
+    case CONFIG_CHOICES:
+        return parse_choices(key, value, parsed->choices);
     case CONFIG_TEXT:
         return parse_text(value->text, parsed->text);
     case CONFIG_COUNTS:
@@ -282,7 +292,7 @@ static bool parse_any(const struct config_key *key, const struct config_value *v
     case CONFIG_SHARES:
         return parse_shares(key, value->text, parsed->shares);
     case CONFIG_NAMES:
-        return true;
+        return true; /* words of their own: config_names_parse() */
     }
     return false;
 }
@@ -303,16 +313,11 @@ static void parse_default(const struct config_key *key, struct parsed *parsed)
     }
 }
 
-static bool is_default(const struct config_key *key, const struct config_value *value,
-                       const struct parsed *parsed)
+static bool is_default(const struct config_key *key, const struct parsed *parsed)
 {
     struct parsed fallback = {0};
 
     parse_default(key, &fallback);
-    if (key->type == CONFIG_NAMES) {
-        return strpbrk(value->text, "[]") != NULL &&
-               strspn(value->text, "[] ") == strlen(value->text);
-    }
     return parsed->integer == fallback.integer && parsed->real == fallback.real &&
            parsed->choice == fallback.choice && strcmp(parsed->text, fallback.text) == 0;
 }
@@ -338,6 +343,9 @@ static void store(const struct config_key *key, const struct parsed *parsed, str
             memcpy((char *)config + key->rest_offset, parsed->text, sizeof(parsed->text));
         }
         break;
+    case CONFIG_CHOICES:
+        memcpy(field, parsed->choices, sizeof(parsed->choices));
+        break;
     case CONFIG_TEXT:
         memcpy(field, parsed->text, sizeof(parsed->text));
         break;
@@ -348,6 +356,7 @@ static void store(const struct config_key *key, const struct parsed *parsed, str
         memcpy(field, parsed->shares, sizeof(parsed->shares));
         break;
     case CONFIG_NAMES:
+        memcpy(field, parsed->names, sizeof(parsed->names));
         break;
     }
 }
@@ -360,10 +369,13 @@ enum status config_value_parse(const struct config_key *key, const struct config
     if (!parse_any(key, value, &parsed)) {
         return refuse(key, value);
     }
+    if (key->type == CONFIG_NAMES) {
+        TRY(config_names_parse(key, value, parsed.names));
+    }
     if (key->type == CONFIG_CHOICE && parsed.choice == CONFIG_LATER) {
         return refuse_later(key, value);
     }
-    if (key->later && !is_default(key, value, &parsed)) {
+    if (key->later && !is_default(key, &parsed)) {
         return refuse_later(key, value);
     }
     if (key->offset != CONFIG_NO_FIELD) {

@@ -87,6 +87,45 @@ static void write_counts(const struct config *config, FILE *out)
     (void)fputc(']', out);
 }
 
+static bool all_alike(const int *choices, int64_t count)
+{
+    for (int64_t i = 1; i < count; i++) {
+        if (choices[i] != choices[0]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One word where all virtual stages have the same. */
+static void write_choices(const struct config_key *key, const struct config *config,
+                          const void *field, bool json, FILE *out)
+{
+    int64_t stages = config->parallel.pp * config->parallel.virtual_stages;
+    int choices[CONFIG_STAGES_MOST];
+
+    memcpy(choices, field, sizeof(choices));
+    if (all_alike(choices, stages)) {
+        write_choice(key, choices[0], json, out);
+        return;
+    }
+    for (int64_t i = 0; i < stages; i++) {
+        (void)fputs(i == 0 ? "[" : ", ", out);
+        write_choice(key, choices[i], json, out);
+    }
+    (void)fputc(']', out);
+}
+
+static void write_names(const char (*names)[CONFIG_NAME_BYTES], bool json, FILE *out)
+{
+    (void)fputc('[', out);
+    for (int i = 0; i < CONFIG_NAMES_MOST && names[i][0] != '\0'; i++) {
+        (void)fputs(i == 0 ? "" : ", ", out);
+        write_word(names[i], json, out);
+    }
+    (void)fputc(']', out);
+}
+
 static void write_shares(const double *shares, FILE *out)
 {
     for (int i = 0; i < SHARES; i++) {
@@ -147,6 +186,9 @@ static enum status write_value(const struct config_key *key, const struct config
         }
         write_choice(key, choice, json, out);
         break;
+    case CONFIG_CHOICES:
+        write_choices(key, config, field, json, out);
+        break;
     case CONFIG_TEXT:
         return write_text(field, out);
     case CONFIG_COUNTS:
@@ -157,9 +199,15 @@ static enum status write_value(const struct config_key *key, const struct config
         write_shares(shares, out);
         break;
     case CONFIG_NAMES:
+        write_names((const char(*)[CONFIG_NAME_BYTES])field, json, out);
         break;
     }
     return STATUS_OK;
+}
+
+enum status config_write_value(const struct config_key *key, const struct config *config, FILE *out)
+{
+    return write_value(key, config, false, out);
 }
 
 static bool begins_section(size_t index)

@@ -11,10 +11,6 @@
 #include "stages/engine_data.h"
 #include "stages/engine_start.h"
 
-/* A wait inside a step may be as long as this: the control plane sees a stalled or dead rank much
- * earlier, so it only bounds what nobody else would end. */
-#define STEP_WAIT_S 3600.0
-
 static enum status take_batch(struct engine *engine, struct loader *loader,
                               struct loader_batch *batch_out)
 {
@@ -22,7 +18,7 @@ static enum status take_batch(struct engine *engine, struct loader *loader,
     if (loader == NULL) {
         return STATUS_OK;
     }
-    return loader_take(loader, engine->cancel, clock_deadline(STEP_WAIT_S), batch_out);
+    return loader_take(loader, engine->cancel, clock_deadline(ENGINE_WAIT_S), batch_out);
 }
 
 static void report_phase(struct engine *engine, enum update_phase phase)
@@ -60,15 +56,17 @@ enum status engine_step(struct engine *engine)
         .line = &engine->plan->lines[engine->grid.pp],
         .step = ++engine->attempts,
         .number = ++engine->runs,
+        .consumed = engine->consumed,
         .version = update->updates,
-        .deadline_ns = clock_deadline(STEP_WAIT_S),
+        .deadline_ns = clock_deadline(ENGINE_WAIT_S),
     };
 
     report_phase(engine, UPDATE_PHASE_STEP);
     TRY(take_batch(engine, engine->loader, &run.batch));
     update->targets = update->outcome.next_targets;
     update->empty = update->targets == 0;
-    run.loss_seed = update->empty ? 0.0F : (float)(1.0 / (double)update->targets);
+    run.loss_seed =
+        update->empty ? 0.0F : (float)(update->scaler.state.scale / (double)update->targets);
     stage_worker_begin(&engine->worker, &run);
     if (update->empty) {
         struct update_times times;
@@ -116,7 +114,7 @@ static enum status reduce_evaluation(struct engine *engine, double *sums, double
     double numbers[EVALUATE_KEYS];
     struct control_answer answer = {.numbers = numbers};
 
-    TRY(control_reduce(engine->control, &round, &answer, clock_deadline(STEP_WAIT_S)));
+    TRY(control_reduce(engine->control, &round, &answer, clock_deadline(ENGINE_WAIT_S)));
     *loss_out =
         numbers[EVALUATE_TARGETS] > 0.0 ? numbers[EVALUATE_LOSS] / numbers[EVALUATE_TARGETS] : 0.0;
     return STATUS_OK;
@@ -139,7 +137,7 @@ enum status engine_evaluate(struct engine *engine, enum engine_split split, doub
             .number = ++engine->runs,
             .evaluation = true,
             .version = engine->update.updates,
-            .deadline_ns = clock_deadline(STEP_WAIT_S),
+            .deadline_ns = clock_deadline(ENGINE_WAIT_S),
         };
 
         TRY(take_batch(engine, set->loader, &run.batch));
@@ -157,16 +155,21 @@ enum status engine_evaluate(struct engine *engine, enum engine_split split, doub
 enum status engine_settle(struct engine *engine)
 {
     return stage_worker_wait_head(&engine->worker, engine->update.updates,
-                                  clock_deadline(STEP_WAIT_S));
+                                  clock_deadline(ENGINE_WAIT_S));
 }
 
-/* All ranks have done what `name` says. */
-static enum status meet(struct engine *engine, const char *name)
+void engine_enter(struct engine *engine, enum update_phase phase)
+{
+    report_phase(engine, phase);
+    allow_silence(engine, false);
+}
+
+enum status engine_meet(struct engine *engine, const char *name)
 {
     struct control_round round = {.name = name, .number = (uint64_t)engine->attempts, .note = ""};
     struct control_answer answer = {.numbers = NULL};
 
-    return control_reduce(engine->control, &round, &answer, clock_deadline(STEP_WAIT_S));
+    return control_reduce(engine->control, &round, &answer, clock_deadline(ENGINE_WAIT_S));
 }
 
 /* Rank 0, once every shard is there. */
@@ -197,18 +200,17 @@ static enum status export_index(struct engine *engine, const char *directory)
     return status;
 }
 
-/* The shards of the first replica fill their stage's file together. */
+/* The shards and replicas of a stage fill its file together. */
 static enum status export_stage(struct engine *engine, const struct weights_file *file)
 {
-    bool writes = engine->grid.dp == 0;
-    bool first = writes && file->shard == 0;
+    bool first = file->replica == 0 && file->shard == 0;
 
     TRY(first ? weights_export_begin(file, &engine->params) : STATUS_OK);
-    TRY(meet(engine, "EXPORT-BEGUN"));
-    TRY(writes ? weights_export_write(file, &engine->params) : STATUS_OK);
-    TRY(meet(engine, "EXPORT-WRITTEN"));
+    TRY(engine_meet(engine, "EXPORT-BEGUN"));
+    TRY(weights_export_write(file, &engine->params));
+    TRY(engine_meet(engine, "EXPORT-WRITTEN"));
     TRY(first ? weights_export_end(file) : STATUS_OK);
-    return meet(engine, "EXPORT");
+    return engine_meet(engine, "EXPORT");
 }
 
 enum status engine_export(struct engine *engine, const char *directory)
@@ -216,11 +218,11 @@ enum status engine_export(struct engine *engine, const char *directory)
     const struct weights_file file = {.directory = directory,
                                       .stage = engine->grid.pp,
                                       .stages = engine->grid.shape.pp,
-                                      .shard = engine->grid.tp};
+                                      .shard = engine->grid.tp,
+                                      .replica = engine->grid.dp};
     enum status status = STATUS_OK;
 
-    report_phase(engine, UPDATE_PHASE_END);
-    allow_silence(engine, false);
+    engine_enter(engine, UPDATE_PHASE_END);
     status = export_stage(engine, &file);
     if (status < 0) {
         weights_export_discard(&file);

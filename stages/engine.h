@@ -2,7 +2,8 @@
  * engine -- one stage process: its shard of the model, its planes, its plan, its data.
  *
  * engine_open() joins the job and makes everything that a step needs; engine_step() runs one
- * step; engine_evaluate() a pass over a held-out set; engine_export() writes the weights.
+ * step; engine_evaluate() a pass over a held-out set; engine_save() writes a checkpoint, from which
+ * engine_open() can go on; engine_export() writes the weights.
  * Nothing here knows of command lines, signals, run directories or consoles (stages/train.h), so
  * that tests run several engines as threads of one process.
  *
@@ -32,6 +33,7 @@
 #include "stages/memory.h"
 #include "stages/model/chunk.h"
 #include "stages/replicas.h"
+#include "stages/resume.h"
 #include "stages/traffic.h"
 #include "stages/update.h"
 #include "stages/worker.h"
@@ -48,6 +50,8 @@ struct engine_options {
     int32_t local_ranks;       /* processes on this host, for threads: auto */
     const char *job_directory; /* borrows until open returns; "" where world is 1 */
     struct cancel *cancel;     /* borrows until close */
+    /* The checkpoint to go on from, judged; borrows until open returns. NULL: from the beginning. */
+    const struct resume *resume;
     update_inspect_fn inspect; /* may be NULL; for tests */
     void *inspect_context;
 };
@@ -95,7 +99,7 @@ struct engine {
     struct stage_worker worker;
     struct update update;
     struct memory_table memory;
-    int64_t attempts;        /* steps begun */
+    int64_t attempts;        /* steps begun, those before a checkpoint included */
     double longest_action_s; /* so far, of any stage, as a mean over a step */
     uint64_t runs;           /* lines run, evaluations included */
     int64_t consumed;        /* samples of the whole run before the next step */
@@ -112,6 +116,12 @@ struct engine {
  * fits train.memory_limit. Needs neither planes nor threads. */
 enum status engine_check(const struct config *config, int32_t local_ranks);
 
+/* What rank `rank` of the job would hold, where `local_ranks` share its host and `config` has the
+ * plans `training`, lowered, and `evaluation`, forward only on its placement. */
+enum status engine_measure_rank(const struct config *config, const struct plan *training,
+                                const struct plan *evaluation, int32_t local_ranks, int32_t rank,
+                                struct memory_table *table_out);
+
 /* Joins the job and prepares everything; blocks until all ranks are ready. *engine_out is set
  * even on failure where there is something to close, so: always engine_close(). */
 enum status engine_open(const struct engine_options *options, struct engine **engine_out);
@@ -126,11 +136,24 @@ enum status engine_evaluate(struct engine *engine, enum engine_split split, doub
  * an index beside them, in Hugging Face's GPT-2 names, and config.json. All ranks call it. */
 enum status engine_export(struct engine *engine, const char *directory);
 
+/* A checkpoint of what the run is after the last step that was begun. */
+struct engine_save {
+    const char *directory; /* of all checkpoints of the run; made where it is missing */
+    int64_t keep;          /* so many stay, this one counted */
+    int64_t skipped;       /* of the run so far; the engine does not count them */
+    int64_t skipped_in_a_row;
+};
+
+/* Writes it; all ranks call it, each writes its own file. Returns when it is in place and
+ * `latest` names it.
+ * A failure leaves the checkpoints that were there as they were. */
+enum status engine_save(struct engine *engine, const struct engine_save *save);
+
 /* After the last step: waits until the last update of the tied embedding is everywhere. All ranks
  * call it. */
 enum status engine_settle(struct engine *engine);
 
-/* Says what the steps have moved beside what was planned, and on rank 0 what the embedding sync has
+/* Says what this rank has held and its steps have moved beside what was planned, and on rank 0 what the embedding sync has
  * cost. */
 enum status engine_summarize(const struct engine *engine);
 

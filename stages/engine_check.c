@@ -29,47 +29,48 @@ int engine_threads(const struct config *config, int32_t local_ranks)
     return threads > STREAM_MAX_THREADS ? STREAM_MAX_THREADS : (int)threads;
 }
 
-/* Of stage `stage`, the rank that holds most: first shards and first slices are the largest. */
-static enum status measure_stage(const struct engine *job, int32_t stage,
-                                 struct memory_table *table_out)
+enum status engine_measure_rank(const struct config *config, const struct plan *training,
+                                const struct plan *evaluation, int32_t local_ranks, int32_t rank,
+                                struct memory_table *table_out)
 {
-    struct engine engine = {
-        .config = job->config,
-        .grid = {.shape = job->grid.shape,
-                 .rank = grid_rank_of(&job->grid.shape, stage, 0, 0),
-                 .pp = stage},
-        .plan = job->plan,
-        .evaluation = job->evaluation,
-        .replicas = {.size = job->grid.shape.dp},
-        .workspace = {.tp = {.size = job->grid.shape.tp}},
-        .threads = job->threads,
-    };
+    struct grid_shape shape = config_grid_shape(config);
+    /* Measuring only reads them. */
+    struct engine engine = {.config = config,
+                            .plan = (struct plan *)training,
+                            .evaluation = (struct plan *)evaluation,
+                            .threads = engine_threads(config, local_ranks)};
     enum status status = STATUS_OK;
 
-    model_shape_of(job->config, 0, &engine.shape);
+    TRY(grid_init(&engine.grid, &shape, rank, shape.pp * shape.tp * shape.dp));
+    engine.replicas = replicas_of(config, engine.grid.dp);
+    engine.workspace.tp = (struct tensor_parallel){.size = shape.tp, .index = engine.grid.tp};
+    model_shape_of(config, engine.grid.tp, &engine.shape);
     status = engine_measure_memory(&engine);
     *table_out = engine.memory;
     engine_release_memory(&engine);
     return status;
 }
 
-static enum status check_memory(const struct engine *job)
+/* Of a stage, its first rank holds most: first shards and first slices are the largest. */
+static enum status check_memory(const struct engine *job, int32_t local_ranks)
 {
-    struct memory_table largest = {.count = 0};
+    const struct grid_shape *shape = &job->grid.shape;
+    struct memory_table largest = {.total_bytes = 0};
     char place[GRID_PLACE_BYTES];
     int32_t where = 0;
 
-    for (int32_t stage = 0; stage < job->grid.shape.pp; stage++) {
+    for (int32_t stage = 0; stage < shape->pp; stage++) {
+        int32_t rank = grid_rank_of(shape, stage, 0, 0);
         struct memory_table table;
 
-        TRY(measure_stage(job, stage, &table));
+        TRY(engine_measure_rank(job->config, job->plan, job->evaluation, local_ranks, rank,
+                                &table));
         if (table.total_bytes > largest.total_bytes) {
             largest = table;
-            where = stage;
+            where = rank;
         }
     }
-    (void)grid_place_text(&job->grid.shape, grid_rank_of(&job->grid.shape, where, 0, 0), place,
-                          sizeof(place));
+    (void)grid_place_text(shape, where, place, sizeof(place));
     return memory_check(&largest, place, job->config->train.memory_limit);
 }
 
@@ -78,12 +79,11 @@ enum status engine_check(const struct config *config, int32_t local_ranks)
     struct engine job = {
         .config = config,
         .grid = {.shape = config_grid_shape(config)},
-        .threads = engine_threads(config, local_ranks),
     };
     enum status status = engine_make_plans(&job);
 
     if (status >= 0 && config->train.memory_limit > 0) {
-        status = check_memory(&job);
+        status = check_memory(&job, local_ranks);
     }
     plan_destroy(&job.plan);
     plan_destroy(&job.evaluation);

@@ -12,7 +12,8 @@ bool engine_is_crowded(const struct engine_options *options)
 }
 
 static enum status open_loader(const struct engine *engine, const struct dataset *dataset,
-                               bool shuffle, int64_t limit, struct loader **loader_out)
+                               bool shuffle, int64_t consumed, int64_t limit,
+                               struct loader **loader_out)
 {
     const struct config *config = engine->config;
     struct loader_config loader = {
@@ -31,6 +32,7 @@ static enum status open_loader(const struct engine *engine, const struct dataset
         .wants_tokens = engine_has_embedding(engine),
         .wants_types = engine_has_embedding(engine) && config->model.num_tokentypes > 0,
         .wants_targets = engine_has_head(engine),
+        .consumed = consumed,
         .limit = limit,
     };
 
@@ -53,7 +55,7 @@ static enum status open_set(struct engine *engine, const struct data_part *part,
     if (config->train.eval_steps > 0 && config->train.eval_steps < set->batches) {
         set->batches = config->train.eval_steps;
     }
-    return open_loader(engine, set->dataset, false, set->samples, &set->loader);
+    return open_loader(engine, set->dataset, false, 0, set->samples, &set->loader);
 }
 
 /* What becomes of sequences that do not fill a step, told once for the job. */
@@ -75,13 +77,31 @@ static void tell_passes(const struct engine *engine)
     }
 }
 
-enum status engine_start_data(struct engine *engine)
+/* The position in the data is a number of sequences: in a set of another size it is another place. */
+static enum status check_sequences(const struct engine *engine, const struct resume *resume)
+{
+    long long found = dataset_samples(engine->dataset);
+    long long expected = resume != NULL ? resume->manifest.sequences : found;
+
+    if (found == expected || config_allows_change(engine->config, "data", "train") ||
+        config_allows_change(engine->config, "data", "split")) {
+        return STATUS_OK;
+    }
+    return status_fail(
+        STATUS_ERR_REFUSED,
+        "data.train: %s has %lld sequences now, and had %lld when %s was written; name "
+        "data.train in checkpoint.allow_change where that is meant",
+        engine->config->data.train, found, expected, resume->place.path);
+}
+
+enum status engine_start_data(struct engine *engine, const struct resume *resume)
 {
     const struct config *config = engine->config;
     struct data_part parts[DATA_ROLES];
 
     TRY(data_parts_of(config, parts));
     TRY(data_part_open(config, &parts[DATA_TRAIN], &engine->dataset));
+    TRY(check_sequences(engine, resume));
     tell_passes(engine);
     if (parts[DATA_VALID].path != NULL) {
         TRY(open_set(engine, &parts[DATA_VALID], &engine->sets[SPLIT_VALID]));
@@ -89,7 +109,8 @@ enum status engine_start_data(struct engine *engine)
     if (parts[DATA_TEST].path != NULL) {
         TRY(open_set(engine, &parts[DATA_TEST], &engine->sets[SPLIT_TEST]));
     }
-    return open_loader(engine, engine->dataset, config->data.shuffle, INT64_MAX, &engine->loader);
+    return open_loader(engine, engine->dataset, config->data.shuffle, engine->consumed, INT64_MAX,
+                       &engine->loader);
 }
 
 void engine_close_data(struct engine *engine)

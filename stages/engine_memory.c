@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "stages/engine_start.h"
+#include "tensor/stream.h"
 
 /* Buffers that whichever plan needs more of them asks for. */
 static int32_t larger(int32_t a, int32_t b)
@@ -44,6 +45,19 @@ static enum status plan_chunks(struct engine *engine)
     return STATUS_OK;
 }
 
+/* Of the chunk that leaves out most. */
+static enum recompute most_recompute(const struct engine *engine)
+{
+    enum recompute most = RECOMPUTE_NONE;
+
+    for (int32_t i = 0; i < engine->chunk_count; i++) {
+        enum recompute recompute = engine->chunks[i].chunk.range.recompute;
+
+        most = recompute > most ? recompute : most;
+    }
+    return most;
+}
+
 /* Measures, or places: what belongs to no chunk. */
 static void carve_embedding(struct engine *engine)
 {
@@ -60,13 +74,16 @@ static void add_chunk_rows(struct engine *engine)
 {
     size_t stashes = 0;
     size_t kept = 0;
+    size_t again = 0;
 
     for (int32_t i = 0; i < engine->chunk_count; i++) {
         stashes += engine->chunks[i].chunk.stash.planned_bytes;
         kept += engine->chunks[i].chunk.kept.planned_bytes;
+        again += engine->chunks[i].chunk.again.planned_bytes;
     }
-    memory_add(&engine->memory, "stashes", stashes);
-    memory_add(&engine->memory, "dY", kept);
+    memory_add(&engine->memory, MEMORY_STASHES, stashes);
+    memory_add(&engine->memory, MEMORY_DY, kept);
+    memory_add(&engine->memory, MEMORY_RECOMPUTED, again);
 }
 
 /* Told once for the job: what there is, and where. */
@@ -74,6 +91,7 @@ static void tell_model(const struct engine *engine)
 {
     const struct config_parallel *parallel = &engine->config->parallel;
     char split[256] = "";
+    char note[256];
     int used = 0;
 
     if (engine->grid.rank != 0) {
@@ -85,38 +103,48 @@ static void tell_model(const struct engine *engine)
     }
     log_info("model: %" PRIu64 " parameters, %zu layers; layers by virtual stage:%s",
              model_parameters(&engine->shape), engine->shape.L, split);
+    for (int32_t i = 0; config_note(engine->config, i, note, sizeof(note)); i++) {
+        log_warn("%s", note);
+    }
 }
 
 static void fill_table(struct engine *engine)
 {
     struct memory_table *memory = &engine->memory;
 
-    memory_add(memory, "params", engine->params.weights.planned_bytes);
-    memory_add(memory, "gradients", engine->params.gradients.planned_bytes);
-    memory_add(memory, "moments", engine->params.moments.planned_bytes);
-    memory_add(memory, "head", engine->head.arena.planned_bytes);
-    memory_add(memory, "embedding landing", engine->landing.planned_bytes);
+    memory->parameters = engine->params.elems;
+    memory_add(memory, MEMORY_LIBRARY,
+               device_scratch_bytes(DEVICE_CPU, engine->threads, engine->config->precision.dtype));
+    memory_add(memory, MEMORY_PARAMS, engine->params.weights.planned_bytes);
+    memory_add(memory, MEMORY_MAIN_PARAMS, engine->params.main.planned_bytes);
+    memory_add(memory, MEMORY_GRADIENTS, engine->params.gradients.planned_bytes);
+    memory_add(memory, MEMORY_MOMENTS, engine->params.moments.planned_bytes);
+    memory_add(memory, MEMORY_HEAD, engine->head.arena.planned_bytes);
+    memory_add(memory, MEMORY_EMBEDDING, engine->landing.planned_bytes);
     add_chunk_rows(engine);
-    memory_add(memory, "workspace", engine->workspace.arena.planned_bytes);
-    memory_add(memory, "shared workspace", engine->workspace.shared.planned_bytes);
-    memory_add(memory, "out buffers", engine->lanes.arena.planned_bytes);
-    memory_add(memory, "landing buffers",
-               (size_t)engine->lanes.landings * engine->lanes.message_floats * sizeof(float));
+    memory_add(memory, MEMORY_WORKSPACE, engine->workspace.arena.planned_bytes);
+    memory_add(memory, MEMORY_SHARED, engine->workspace.shared.planned_bytes);
+    memory_add(memory, MEMORY_OUT, engine->lanes.arena.planned_bytes);
+    memory_add(memory, MEMORY_LANDING,
+               (size_t)engine->lanes.landings * engine->lanes.message_bytes);
 }
 
 enum status engine_measure_memory(struct engine *engine)
 {
-    size_t message = engine->shape.B * engine->shape.T * engine->shape.C;
     bool has_head = engine_has_head(engine);
 
+    params_init(&engine->params, engine->shape.type,
+                optimizer_moments(engine->config->optimizer.name));
     TRY(plan_chunks(engine));
-    workspace_measure(&engine->workspace, &engine->shape, has_head, engine->threads);
+    workspace_measure(&engine->workspace, &engine->shape, has_head, most_recompute(engine),
+                      engine->threads);
     arena_measure(&engine->head.arena, "head");
     arena_measure(&engine->landing, "embedding landing");
     replicas_slice(&engine->replicas, &engine->shape, &engine->params, &engine->head);
     params_measure(&engine->params);
     carve_embedding(engine);
-    TRY(lanes_init(&engine->lanes, engine->plan, engine->evaluation, engine->grid.pp, message));
+    TRY(lanes_init(&engine->lanes, engine->plan, engine->evaluation, engine->grid.pp,
+                   model_message_bytes(&engine->shape)));
     fill_table(engine);
     return STATUS_OK;
 }
@@ -134,6 +162,25 @@ enum status engine_plan_memory(struct engine *engine)
     return memory_check(&engine->memory, place, engine->config->train.memory_limit);
 }
 
+/* The second pass of the arenas has taken what it needed, and nothing is taken after it. */
+size_t engine_used_bytes(const struct engine *engine)
+{
+    const struct stream *stream = device_stream(engine->device);
+    size_t bytes = engine->params.weights.used_bytes + engine->params.main.used_bytes +
+                   engine->params.gradients.used_bytes + engine->params.moments.used_bytes +
+                   engine->head.arena.used_bytes + engine->landing.used_bytes +
+                   engine->workspace.arena.used_bytes + engine->workspace.shared.used_bytes +
+                   engine->lanes.arena.used_bytes;
+
+    for (int32_t i = 0; i < engine->chunk_count; i++) {
+        const struct chunk *chunk = &engine->chunks[i].chunk;
+
+        bytes += chunk->stash.used_bytes + chunk->kept.used_bytes + chunk->again.used_bytes;
+    }
+    bytes += (size_t)stream_threads(stream) * stream_scratch_floats(stream) * sizeof(float);
+    return bytes + (engine->comm != NULL ? comm_reserved_bytes(engine->comm) : 0);
+}
+
 void engine_release_memory(struct engine *engine)
 {
     for (int32_t i = 0; i < engine->chunk_count && engine->chunks != NULL; i++) {
@@ -143,6 +190,7 @@ void engine_release_memory(struct engine *engine)
     engine->chunks = NULL;
     workspace_release(&engine->workspace);
     lanes_release(&engine->lanes);
+    replicas_release(&engine->replicas);
     params_release(&engine->params);
     arena_release(&engine->head.arena);
     arena_release(&engine->landing);
@@ -216,8 +264,10 @@ enum status engine_allocate(struct engine *engine)
     TRY(allocate_rest(&engine->landing));
     TRY(allocate_rest(&engine->workspace.arena));
     TRY(allocate_rest(&engine->workspace.shared));
-    workspace_place(&engine->workspace, &engine->shape, engine_has_head(engine), engine->threads);
+    workspace_place(&engine->workspace, &engine->shape, engine_has_head(engine),
+                    most_recompute(engine), engine->threads);
     carve_embedding(engine);
+    TRY(replicas_prepare(&engine->replicas, &engine->params, &engine->head));
     TRY(lanes_allocate(&engine->lanes));
     return allocate_chunks(engine);
 }

@@ -17,7 +17,8 @@
 static void describe_progress(void *context, int32_t rank, const struct control_progress *progress,
                               char *text, size_t text_bytes)
 {
-    static const char *const phases[] = {"starting", "in", "evaluating after", "ending after"};
+    static const char *const phases[] = {"starting", "in", "evaluating after", "saving after",
+                                         "ending after"};
     const struct engine *engine = context;
     const struct grid_shape *shape = &engine->grid.shape;
     int32_t stage = rank / (shape->tp * shape->dp);
@@ -85,11 +86,14 @@ static enum status join(struct engine *engine, const struct engine_options *opti
     return engine_compare_plans(engine);
 }
 
-static enum status fill_weights(struct engine *engine)
+static enum status fill_weights(struct engine *engine, const struct resume *resume)
 {
     const struct config *config = engine->config;
     struct param wte;
 
+    if (resume != NULL) {
+        return engine_load(engine, resume);
+    }
     if (config->checkpoint.import[0] != '\0') {
         return weights_import(config->checkpoint.import, config->checkpoint.import_prefix,
                               &engine->params, &engine->head, &engine->shape);
@@ -97,6 +101,7 @@ static enum status fill_weights(struct engine *engine)
     params_initialize(&engine->params, config->train.seed);
     if (engine->head.copy != NULL) {
         parameters_word_embedding(&engine->shape, &wte);
+        wte.type = engine->params.type;
         wte.weight = engine->head.copy;
         params_initialize(&(struct params){.table = &wte, .count = 1}, config->train.seed);
     }
@@ -108,11 +113,12 @@ static enum status start_parts(struct engine *engine, const struct engine_option
     TRY(engine_start_comm(engine, options));
     TRY(engine_allocate(engine));
     TRY(span_ring_init(&engine->spans, 2 * (uint64_t)engine_longest_line(engine) + SPANS_MARGIN));
-    TRY(fill_weights(engine));
+    TRY(fill_weights(engine, options->resume));
     TRY(engine_start_sync(engine, options));
-    TRY(engine_start_data(engine));
+    TRY(engine_start_data(engine, options->resume));
     TRY(engine_start_worker(engine, options));
-    return engine_start_barrier(engine);
+    TRY(options->resume != NULL ? engine_restore(engine, options->resume) : STATUS_OK);
+    return engine_start_barrier(engine, options->resume);
 }
 
 enum status engine_open(const struct engine_options *options, struct engine **engine_out)
@@ -129,12 +135,12 @@ enum status engine_open(const struct engine_options *options, struct engine **en
     TRY(grid_init(&engine->grid, &shape, options->rank, options->world));
     TRY(engine_make_plans(engine));
     model_shape_of(options->config, engine->grid.tp, &engine->shape);
-    engine->replicas = (struct replicas){
-        .size = engine->grid.shape.dp, .index = engine->grid.dp, .cancel = options->cancel};
+    engine->replicas = replicas_of(options->config, engine->grid.dp);
+    engine->replicas.cancel = options->cancel;
     engine->workspace.tp = (struct tensor_parallel){
         .size = engine->grid.shape.tp, .index = engine->grid.tp, .cancel = options->cancel};
     TRY(device_open(DEVICE_CPU, engine_threads(options->config, options->local_ranks),
-                    &engine->device));
+                    options->config->precision.dtype, &engine->device));
     engine->threads = stream_threads(device_stream(engine->device));
     TRY(join(engine, options));
     TRY(engine_plan_memory(engine));

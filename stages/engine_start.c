@@ -130,6 +130,7 @@ enum status engine_start_sync(struct engine *engine, const struct engine_options
         .role = owner ? EMBEDDING_OWNER : EMBEDDING_HEAD,
         .job_directory = options->job_directory,
         .name = name,
+        .weight_bytes = dtype_bytes(engine->shape.type),
         .cancel = options->cancel,
         .deadline_ns = start_deadline(engine),
     };
@@ -139,10 +140,11 @@ enum status engine_start_sync(struct engine *engine, const struct engine_options
     }
     (void)snprintf(name, sizeof(name), "tp%d-dp%d", engine->grid.tp, engine->grid.dp);
     sync.elems = owner ? wte->own_elems : head->own_elems;
-    sync.landing = owner ? engine->head_landing : head->copy + head->own_first;
+    sync.landing =
+        owner ? engine->head_landing : dtype_at(head->copy, engine->shape.type, head->own_first);
     if (syncs_over_data_plane(engine)) {
-        const float *outgoing =
-            owner ? wte->weight + wte->own_first : head->gradient + head->own_first;
+        const void *outgoing = owner ? dtype_at(wte->weight, wte->type, wte->own_first)
+                                     : head->gradient + head->own_first;
 
         sync.comm = engine->comm;
         sync.peer = sync_peer(engine);
@@ -162,6 +164,20 @@ static float *head_gradient(const struct engine *engine)
                                         : engine->head.gradient + engine->head.own_first;
 }
 
+static struct grad_scaler_config scaler_config(const struct config_precision *precision)
+{
+    return (struct grad_scaler_config){
+        .dynamic = precision->dynamic_scale,
+        .initial_scale =
+            precision->dynamic_scale ? precision->initial_scale : precision->loss_scale,
+        .growth_factor = precision->growth_factor,
+        .backoff_factor = precision->backoff_factor,
+        .growth_interval = precision->growth_interval,
+        .hysteresis = precision->hysteresis,
+        .min_scale = precision->min_scale,
+    };
+}
+
 static enum status start_update(struct engine *engine, const struct engine_options *options)
 {
     const struct config_optimizer *optimizer = &engine->config->optimizer;
@@ -177,16 +193,26 @@ static enum status start_update(struct engine *engine, const struct engine_optio
             },
         .optimizer =
             {
+                .kind = optimizer->name,
                 .beta1 = optimizer->beta1,
                 .beta2 = optimizer->beta2,
                 .eps = optimizer->eps,
-                .weight_decay = optimizer->weight_decay,
+                .momentum = optimizer->momentum,
+                .weight_decay = {.kind = optimizer->weight_decay_schedule,
+                                 .start = optimizer->weight_decay,
+                                 .end = optimizer->end_weight_decay,
+                                 .updates = optimizer->weight_decay_steps},
             },
+        .scaler = scaler_config(&engine->config->precision),
+        .log_num_zeros = engine->config->train.log_num_zeros,
+        .log_params_norm = engine->config->train.log_params_norm,
         .grad_clip = optimizer->grad_clip,
         .norm_keys = norm_key_count(&engine->shape),
         .stages = plan_stages(engine->plan),
         .ranks = options->world,
-        .copy = {.first_shard = engine->grid.tp == 0, .first_replica = engine->grid.dp == 0},
+        .copy = {.first_shard = engine->grid.tp == 0,
+                 .replicas = engine->grid.shape.dp,
+                 .replica = engine->grid.dp},
     };
     struct update *update = &engine->update;
 
@@ -225,6 +251,9 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
     worker->comm = engine->comm;
     worker->lanes = &engine->lanes;
     worker->replicas = &engine->replicas;
+    worker->sampler = (struct sampler){.micro_batch_size = engine->config->train.micro_batch_size,
+                                       .replicas = engine->replicas.size,
+                                       .replica = engine->replicas.index};
     worker->control = engine->control;
     worker->sync = engine->sync;
     worker->update = &engine->update;
@@ -234,12 +263,14 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
     return stage_worker_init(worker, longest);
 }
 
-/* Keys of BARRIER: the first step's targets, time 0 of the traces (the last rank's arrival), then
- * one a pipeline rank: the hash of its line. */
+/* Keys of BARRIER: the first step's targets, time 0 of the traces (the last rank's arrival), the
+ * checkpoint that all go on from, then one a pipeline rank: the hash of its line. */
 enum {
     BARRIER_TARGETS,
     BARRIER_ORIGIN,
-    BARRIER_LINES
+    BARRIER_CHECKPOINT,
+    BARRIER_LINES,
+    BARRIER_GIVES = BARRIER_LINES + 1 /* values that a rank gives */
 };
 
 /* Of the key of a pipeline rank, so that a refusal says whose line differs. */
@@ -247,12 +278,14 @@ struct barrier_name {
     char text[48];
 };
 
-static enum status barrier_round(struct engine *engine, struct control_key *keys,
-                                 struct barrier_name *names, struct control_answer *answer)
+static enum status barrier_round(struct engine *engine, const struct resume *resume,
+                                 struct control_key *keys, struct barrier_name *names,
+                                 struct control_answer *answer)
 {
-    struct control_value values[3] = {
+    struct control_value values[BARRIER_GIVES] = {
         {.key = BARRIER_TARGETS},
         {.key = BARRIER_ORIGIN, .number = (double)clock_now_ns()},
+        {.key = BARRIER_CHECKPOINT, .bits = resume != NULL ? resume->manifest.xxh3 : 0},
         {.key = BARRIER_LINES + engine->grid.pp,
          .bits = plan_line_hash(engine->plan, engine->grid.pp)},
     };
@@ -261,13 +294,15 @@ static enum status barrier_round(struct engine *engine, struct control_key *keys
         .keys = keys,
         .key_count = BARRIER_LINES + engine->grid.shape.pp,
         .values = values,
-        .value_count = 3,
+        .value_count = BARRIER_GIVES,
         .note = "",
     };
     int64_t targets = 0;
 
     keys[BARRIER_TARGETS] = (struct control_key){"targets of step 1", CONTROL_SUM};
     keys[BARRIER_ORIGIN] = (struct control_key){"time of the start", CONTROL_MAX};
+    keys[BARRIER_CHECKPOINT] =
+        (struct control_key){"checkpoint that the run goes on from", CONTROL_SAME};
     for (int32_t stage = 0; stage < engine->grid.shape.pp; stage++) {
         (void)snprintf(names[stage].text, sizeof(names[stage].text), "line of pipeline rank %d",
                        stage);
@@ -283,7 +318,7 @@ static enum status barrier_round(struct engine *engine, struct control_key *keys
     return STATUS_OK;
 }
 
-enum status engine_start_barrier(struct engine *engine)
+enum status engine_start_barrier(struct engine *engine, const struct resume *resume)
 {
     size_t count = (size_t)BARRIER_LINES + (size_t)engine->grid.shape.pp;
     struct control_key *keys = calloc(count, sizeof(*keys));
@@ -296,7 +331,7 @@ enum status engine_start_barrier(struct engine *engine)
     } else {
         (void)fault_strike(&engine->worker.fault, engine->grid.rank, FAULT_STEP_START, 0,
                            engine->cancel);
-        status = barrier_round(engine, keys, names, &answer);
+        status = barrier_round(engine, resume, keys, names, &answer);
     }
     free(keys);
     free(names);

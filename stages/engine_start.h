@@ -22,6 +22,16 @@ extern "C" {
 #define ENGINE_STALL_LEAST_S 60.0
 #define ENGINE_STALL_ACTIONS 20.0
 
+/* A wait inside a step may be as long as this: the control plane sees a stalled or dead rank much
+ * earlier, so it only bounds what nobody else would end. */
+#define ENGINE_WAIT_S 3600.0
+
+/* engine.c: from here on this rank does `phase`, which is no step: it may stand still for longer. */
+void engine_enter(struct engine *engine, enum update_phase phase);
+
+/* engine.c: all ranks have done what `name` says. */
+enum status engine_meet(struct engine *engine, const char *name);
+
 bool engine_has_embedding(const struct engine *engine); /* virtual stage 0 */
 bool engine_has_head(const struct engine *engine);      /* the last one */
 
@@ -56,6 +66,10 @@ enum status engine_measure_memory(struct engine *engine);
 /* engine_memory.c: the same, told, and refused where it is more than allowed. */
 enum status engine_plan_memory(struct engine *engine);
 
+/* engine_memory.c: what of it is in use, after engine_allocate(): arenas, segments and the scratch of the
+ * device. */
+size_t engine_used_bytes(const struct engine *engine);
+
 /* engine_memory.c: gives back what was measured or placed. */
 void engine_release_memory(struct engine *engine);
 
@@ -68,8 +82,16 @@ enum status engine_allocate(struct engine *engine);
 /* The pair that keeps the tied embedding, once its buffers are there. */
 enum status engine_start_sync(struct engine *engine, const struct engine_options *options);
 
-/* The data sets and their loaders, on the first and the last virtual stage. */
-enum status engine_start_data(struct engine *engine);
+/* The data sets and their loaders, on the first and the last virtual stage, from engine->consumed on.
+ * A training set of another size than in `resume` (NULL: none) is refused unless it may change. */
+enum status engine_start_data(struct engine *engine, const struct resume *resume);
+
+/* engine_checkpoint.c: the weights and the optimizer's state of this rank, and where the run stands;
+ * memory is placed. STATUS_ERR_REFUSED names file and tensor. */
+enum status engine_load(struct engine *engine, const struct resume *resume);
+
+/* engine_checkpoint.c: the counts and the loss scale; worker and update are there. */
+enum status engine_restore(struct engine *engine, const struct resume *resume);
 
 /* Executor, worker and update. */
 enum status engine_start_worker(struct engine *engine, const struct engine_options *options);
@@ -78,8 +100,9 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
 void engine_read_traffic(const struct engine *engine, struct traffic *traffic_out);
 void engine_count_step(struct engine *engine, const struct traffic *before);
 
-/* BARRIER: the plan's hashes agree, everybody is ready, and the first step's target count. */
-enum status engine_start_barrier(struct engine *engine);
+/* BARRIER: the plan's hashes agree, all go on from the same checkpoint, everybody is ready, and the first
+ * step's target count. */
+enum status engine_start_barrier(struct engine *engine, const struct resume *resume);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* engine_traffic -- what the steps of a rank have moved, beside what the plan says; and what of the
- * embedding sync its steps have waited for. */
+/* engine_traffic -- what the steps of a rank have moved and held, beside what the plan says; and what
+ * of the embedding sync its steps have waited for. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -24,11 +24,14 @@ void engine_read_traffic(const struct engine *engine, struct traffic *traffic_ou
         bytes[out->direction == LANE_F ? TRAFFIC_ACTIVATIONS : TRAFFIC_GRADIENTS] +=
             comm_lane_traffic(out->lane).bytes;
     }
-    bytes[TRAFFIC_TENSOR_SUMS] = group_bytes(tp, COMM_ALL_REDUCE);
-    bytes[TRAFFIC_HEAD_ROWS] = group_bytes(tp, COMM_ALL_GATHER);
+    bytes[TRAFFIC_TENSOR_SUMS] =
+        group_bytes(tp, COMM_ALL_REDUCE) + group_bytes(tp, COMM_REDUCE_SCATTER);
+    bytes[TRAFFIC_ROW_GATHERS] = engine->workspace.shared_rows_bytes;
+    bytes[TRAFFIC_HEAD_ROWS] =
+        group_bytes(tp, COMM_ALL_GATHER) - engine->workspace.shared_rows_bytes;
     bytes[TRAFFIC_GRADIENT_SUMS] =
         group_bytes(dp, COMM_ALL_REDUCE) + group_bytes(dp, COMM_REDUCE_SCATTER);
-    bytes[TRAFFIC_EMBEDDING_GATHERS] = group_bytes(dp, COMM_ALL_GATHER);
+    bytes[TRAFFIC_WEIGHT_GATHERS] = group_bytes(dp, COMM_ALL_GATHER);
     if (engine->sync != NULL) {
         bytes[TRAFFIC_EMBEDDING_SYNC] = embedding_sync_sent_bytes(engine->sync);
     }
@@ -38,7 +41,7 @@ void engine_read_traffic(const struct engine *engine, struct traffic *traffic_ou
  * everything counts; of the others what moved inside the step. */
 static bool counts_always(int kind)
 {
-    return kind == TRAFFIC_EMBEDDING_SYNC || kind == TRAFFIC_EMBEDDING_GATHERS;
+    return kind == TRAFFIC_EMBEDDING_SYNC || kind == TRAFFIC_WEIGHT_GATHERS;
 }
 
 void engine_count_step(struct engine *engine, const struct traffic *before)
@@ -56,6 +59,15 @@ void engine_count_step(struct engine *engine, const struct traffic *before)
     engine->sync_exposed_s += engine->update.outcome.sync_exposed_s;
 }
 
+static void tell_memory(const struct engine *engine)
+{
+    char text[160];
+
+    memory_compare(&engine->memory, engine_used_bytes(engine), memory_resident_bytes(), text,
+                   sizeof(text));
+    log_info("rank %d: memory: %s", engine->grid.rank, text);
+}
+
 enum status engine_summarize(const struct engine *engine)
 {
     struct traffic planned;
@@ -63,6 +75,7 @@ enum status engine_summarize(const struct engine *engine)
     struct traffic now;
     char text[768];
 
+    tell_memory(engine);
     if (engine->comm == NULL || engine->steps_run == 0) {
         return STATUS_OK;
     }

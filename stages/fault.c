@@ -16,8 +16,8 @@ static enum status refuse(const char *text)
 {
     return status_fail(
         STATUS_ERR_REFUSED,
-        "WEIR_FAULT=%s: expected die|stall|poison@rank:step[:action], step a number, "
-        "start or end",
+        "WEIR_FAULT=%s: expected die|stall|poison|overflow@rank:step[:action], step a number, "
+        "start, end or any; or die|full@rank:step:save+bytes",
         text);
 }
 
@@ -46,15 +46,23 @@ static bool read_step(const char **text, int64_t *step_out)
         *step_out = FAULT_STEP_END;
         return true;
     }
+    if (strncmp(*text, "any", 3) == 0) {
+        *text += 3;
+        *step_out = FAULT_STEP_ANY;
+        return true;
+    }
     return read_number(text, INT64_MAX - 1, step_out);
 }
 
 static bool read_kind(const char **text, enum fault_kind *kind_out)
 {
-    static const char *const names[] = {
-        [FAULT_DIE] = "die@", [FAULT_STALL] = "stall@", [FAULT_POISON] = "poison@"};
+    static const char *const names[] = {[FAULT_DIE] = "die@",
+                                        [FAULT_STALL] = "stall@",
+                                        [FAULT_POISON] = "poison@",
+                                        [FAULT_OVERFLOW] = "overflow@",
+                                        [FAULT_FULL] = "full@"};
 
-    for (int kind = FAULT_DIE; kind <= FAULT_POISON; kind++) {
+    for (int kind = FAULT_DIE; kind <= FAULT_FULL; kind++) {
         size_t length = strlen(names[kind]);
 
         if (strncmp(*text, names[kind], length) == 0) {
@@ -66,40 +74,59 @@ static bool read_kind(const char **text, enum fault_kind *kind_out)
     return false;
 }
 
+/* What stands behind the step: nothing, an action, or a place in a save. */
+static bool read_place(const char *at, struct fault *fault)
+{
+    static const char save[] = ":save+";
+    int64_t action = 0;
+
+    if (strncmp(at, save, sizeof(save) - 1) == 0) {
+        at += sizeof(save) - 1;
+        fault->saving = true;
+        return read_number(&at, INT64_MAX, &fault->bytes) && *at == '\0' &&
+               (fault->kind == FAULT_DIE || fault->kind == FAULT_FULL);
+    }
+    if (*at == ':') {
+        at++;
+        if (!read_number(&at, INT32_MAX, &action)) {
+            return false;
+        }
+    }
+    fault->action = (int32_t)action;
+    return *at == '\0' && fault->kind != FAULT_FULL;
+}
+
 enum status fault_read(struct fault *fault_out)
 {
     const char *text = env_text(ENV_FAULT);
     const char *at = text;
     struct fault fault = {.kind = FAULT_NONE};
     int64_t rank = 0;
-    int64_t action = 0;
 
-    if (text[0] != '\0') {
-        if (!read_kind(&at, &fault.kind) || !read_number(&at, INT32_MAX, &rank) || *at++ != ':' ||
-            !read_step(&at, &fault.step)) {
-            return refuse(text);
-        }
-        if (*at == ':') {
-            at++;
-            if (!read_number(&at, INT32_MAX, &action)) {
-                return refuse(text);
-            }
-        }
-        if (*at != '\0') {
-            return refuse(text);
-        }
+    if (strcmp(env_text(ENV_RESTART_COUNT), "0") != 0) {
+        text = ""; /* a restarted job would come to the same place again */
+    }
+    if (text[0] != '\0' &&
+        (!read_kind(&at, &fault.kind) || !read_number(&at, INT32_MAX, &rank) || *at++ != ':' ||
+         !read_step(&at, &fault.step) || !read_place(at, &fault))) {
+        return refuse(text);
     }
     fault.rank = (int32_t)rank;
-    fault.action = (int32_t)action;
     *fault_out = fault;
     return STATUS_OK;
+}
+
+static bool at_step(const struct fault *fault, int64_t step)
+{
+    return fault->step == step ||
+           (fault->step == FAULT_STEP_ANY && step != FAULT_STEP_START && step != FAULT_STEP_END);
 }
 
 bool fault_strike(const struct fault *fault, int32_t rank, int64_t step, int32_t action,
                   const struct cancel *cancel)
 {
-    if (fault->kind == FAULT_NONE || fault->rank != rank || fault->step != step ||
-        fault->action != action) {
+    if (fault->kind == FAULT_NONE || fault->saving || fault->rank != rank ||
+        !at_step(fault, step) || fault->action != action) {
         return false;
     }
     if (fault->kind == FAULT_DIE) {
@@ -111,7 +138,26 @@ bool fault_strike(const struct fault *fault, int32_t rank, int64_t step, int32_t
             clock_sleep_ns(CANCEL_POLL_NS);
         }
     }
-    return fault->kind == FAULT_POISON;
+    return fault->kind == FAULT_POISON || fault->kind == FAULT_OVERFLOW;
+}
+
+size_t fault_room(const struct fault_writing *writing, size_t done, size_t count)
+{
+    const struct fault *fault = writing != NULL ? writing->fault : NULL;
+
+    if (fault == NULL || !fault->saving || fault->rank != writing->rank ||
+        !at_step(fault, writing->step) || done + count <= (size_t)fault->bytes) {
+        return count;
+    }
+    return (size_t)fault->bytes > done ? (size_t)fault->bytes - done : 0;
+}
+
+enum status fault_write(const struct fault_writing *writing, const char *path)
+{
+    if (writing->fault->kind == FAULT_DIE) {
+        (void)raise(SIGKILL);
+    }
+    return status_fail(STATUS_ERR_IO, "fault switch: writing %s: %s", path, strerror(ENOSPC));
 }
 
 #else
@@ -131,6 +177,20 @@ bool fault_strike(const struct fault *fault, int32_t rank, int64_t step, int32_t
     (void)action;
     (void)cancel;
     return false;
+}
+
+size_t fault_room(const struct fault_writing *writing, size_t done, size_t count)
+{
+    (void)writing;
+    (void)done;
+    return count;
+}
+
+enum status fault_write(const struct fault_writing *writing, const char *path)
+{
+    (void)writing;
+    (void)path;
+    return STATUS_OK;
 }
 
 #endif

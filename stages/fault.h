@@ -3,17 +3,22 @@
  *
  * Only where it is built in (WEIR_FAULTS), and then only by the environment:
  *
- *     WEIR_FAULT=die|stall|poison@rank:step[:action]
+ *     WEIR_FAULT=die|stall|poison|overflow@rank:step[:action]
+ *     WEIR_FAULT=die|full@rank:step:save+bytes
  *
- * `step` is the attempt, or `start` (before the first) or `end` (after the last); `action` the
- * index in the rank's line, the first action unless given. die kills the process with SIGKILL,
- * stall waits until the job is cancelled, poison makes the first gradient of the rank NaN before
- * that action. In a build without it every function here does nothing.
+ * `step` is the attempt, or `start` (before the first), `end` (after the last) or `any`; `action`
+ * the index in the rank's line, the first action unless given. die kills the process with SIGKILL,
+ * stall waits until the job is cancelled; poison makes the first gradient of the rank NaN before
+ * that action, overflow infinite. The second form strikes in the checkpoint after the step, when the rank
+ * has written `bytes` of its file: there die kills the process, and full is a disk that takes no more.
+ * It strikes in the first attempt of a job only, and not after a restart. In a build without it every
+ * function here does nothing.
  */
 #ifndef STAGES_FAULT_H
 #define STAGES_FAULT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/cancel.h"
@@ -27,26 +32,45 @@ enum fault_kind {
     FAULT_NONE,
     FAULT_DIE,
     FAULT_STALL,
-    FAULT_POISON
+    FAULT_POISON,
+    FAULT_OVERFLOW,
+    FAULT_FULL
 };
 
 #define FAULT_STEP_START 0
 #define FAULT_STEP_END   INT64_MAX
+#define FAULT_STEP_ANY   (-1) /* of those that run, neither start nor end */
 
 struct fault {
     enum fault_kind kind;
     int32_t rank;
     int64_t step;
     int32_t action;
+    bool saving;   /* strikes in the checkpoint after the step, not in an action, */
+    int64_t bytes; /* when so many are written */
+};
+
+/* A rank that writes its file of the checkpoint after `step`. */
+struct fault_writing {
+    const struct fault *fault; /* borrows */
+    int32_t rank;
+    int64_t step;
 };
 
 /* Reads WEIR_FAULT; FAULT_NONE where it is not set or not built in. STATUS_ERR_REFUSED where it
  * is set and cannot be understood. */
 enum status fault_read(struct fault *fault_out);
 
-/* Dies or stalls where the place is the fault's; true where it asks for poison here. */
+/* Dies or stalls where the place is the fault's; true where it asks for a spoilt gradient here. */
 bool fault_strike(const struct fault *fault, int32_t rank, int64_t step, int32_t action,
                   const struct cancel *cancel);
+
+/* Of `count` bytes that come after `done` others, those that can be written before the fault: all
+ * where it is none of this writing's (NULL is none). */
+size_t fault_room(const struct fault_writing *writing, size_t done, size_t count);
+
+/* Dies, or says that the disk of `path` is full. Where fault_room() gave less than was asked for. */
+enum status fault_write(const struct fault_writing *writing, const char *path);
 
 #ifdef __cplusplus
 }

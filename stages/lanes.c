@@ -97,25 +97,25 @@ static void init_end(struct lanes *lanes, const struct plan *plan, const struct 
 static void carve(struct lanes *lanes)
 {
     for (int32_t i = 0; i < lanes->out_count; i++) {
-        lanes->outs[i].buffer = arena_take_floats(&lanes->arena, lanes->message_floats);
+        lanes->outs[i].buffer = arena_take(&lanes->arena, 1, lanes->message_bytes);
     }
     for (int32_t i = 0; i < lanes->chunks * LANE_DIRECTIONS; i++) {
         struct chunk_lanes *end = &lanes->ends[i];
 
         if (end->handed_count > 0) {
             end->handed =
-                arena_take_floats(&lanes->arena, (size_t)end->handed_count * lanes->message_floats);
+                arena_take(&lanes->arena, (size_t)end->handed_count, lanes->message_bytes);
         }
     }
 }
 
 enum status lanes_init(struct lanes *lanes, const struct plan *plan, const struct plan *evaluation,
-                       int32_t rank, size_t message_floats)
+                       int32_t rank, size_t message_bytes)
 {
     size_t ends = (size_t)plan->shape.virtual_stages * LANE_DIRECTIONS;
 
     lanes->chunks = plan->shape.virtual_stages;
-    lanes->message_floats = message_floats;
+    lanes->message_bytes = message_bytes;
     lanes->ends = calloc(ends, sizeof(*lanes->ends));
     lanes->outs = calloc(ends, sizeof(*lanes->outs));
     if (lanes->ends == NULL || lanes->outs == NULL) {
@@ -144,7 +144,7 @@ static enum status open_lane(const struct lanes *lanes, const struct plan *plan,
         .direction = (int32_t)direction,
         .sends = sends,
         .landings = landings_below(plan, evaluation, stage, direction, plan->shape.virtual_stages),
-        .landing_bytes = lanes->message_floats * sizeof(float),
+        .landing_bytes = lanes->message_bytes,
     };
 
     return comm_lane_open(comm, &config, lane_out);
@@ -216,8 +216,8 @@ enum status lanes_allocate(struct lanes *lanes)
     return STATUS_OK;
 }
 
-const float *lanes_input(const struct lanes *lanes, const struct action *action,
-                         enum lane_direction direction)
+const void *lanes_input(const struct lanes *lanes, const struct action *action,
+                        enum lane_direction direction)
 {
     const struct chunk_lanes *end = lanes_of(lanes, action->chunk, direction);
 
@@ -225,11 +225,11 @@ const float *lanes_input(const struct lanes *lanes, const struct action *action,
         return NULL;
     }
     return end->in != NULL ? comm_landing(end->in, end->in_first + action->landing)
-                           : end->handed + (size_t)action->landing * lanes->message_floats;
+                           : end->handed + (size_t)action->landing * lanes->message_bytes;
 }
 
-float *lanes_output(const struct lanes *lanes, const struct action *action,
-                    enum lane_direction direction)
+void *lanes_output(const struct lanes *lanes, const struct action *action,
+                   enum lane_direction direction)
 {
     const struct chunk_lanes *end = lanes_of(lanes, action->chunk, direction);
 
@@ -241,7 +241,7 @@ float *lanes_output(const struct lanes *lanes, const struct action *action,
     }
     ENSURE(action->target >= 0 && action->target < end->next->handed_count,
            "hand-over buffer %d of %d", action->target, end->next->handed_count);
-    return end->next->handed + (size_t)action->target * lanes->message_floats;
+    return end->next->handed + (size_t)action->target * lanes->message_bytes;
 }
 
 void lanes_release(struct lanes *lanes)

@@ -29,7 +29,7 @@ struct lane_out {
     int32_t peer; /* pipeline rank */
     enum lane_direction direction;
     struct lane *lane;
-    float *buffer; /* the out buffer, one message */
+    void *buffer; /* the out buffer, one message */
     /* The SEND that may be pending, for its span. */
     const struct action *sending; /* NULL where none is */
     int32_t sending_index;
@@ -37,11 +37,11 @@ struct lane_out {
 
 /* Both ends of one chunk in one direction. */
 struct chunk_lanes {
-    struct lane *in;      /* NULL where nothing is received */
-    int32_t in_first;     /* number in `in` of the chunk's landing buffer 0 */
-    struct lane_out *out; /* NULL where nothing is sent */
-    int32_t out_first;    /* number in `out` of the receiving chunk's landing buffer 0 */
-    float *handed;        /* hand-over buffers of this chunk's input, one message each; or NULL */
+    struct lane *in;       /* NULL where nothing is received */
+    int32_t in_first;      /* number in `in` of the chunk's landing buffer 0 */
+    struct lane_out *out;  /* NULL where nothing is sent */
+    int32_t out_first;     /* number in `out` of the receiving chunk's landing buffer 0 */
+    unsigned char *handed; /* hand-over buffers of this chunk's input, one message each; or NULL */
     int32_t handed_count;
     struct chunk_lanes *next; /* the chunk of this rank that the result is handed to, or NULL */
 };
@@ -51,15 +51,15 @@ struct lanes {
     struct lane_out *outs;    /* owns */
     int32_t chunks;
     int32_t out_count;
-    size_t message_floats;
-    struct arena arena; /* owns: out buffers and hand-over buffers */
-    int64_t landings;   /* landing buffers that this rank reserves */
+    size_t message_bytes; /* model_message_bytes() */
+    struct arena arena;   /* owns: out buffers and hand-over buffers */
+    int64_t landings;     /* landing buffers that this rank reserves */
 };
 
 /* The ends of pipeline rank `rank`, with room for what either plan needs (both have the same
  * placement); its memory is measured then. */
 enum status lanes_init(struct lanes *lanes, const struct plan *plan, const struct plan *evaluation,
-                       int32_t rank, size_t message_floats);
+                       int32_t rank, size_t message_bytes);
 
 /* Declares the lanes; before comm_connect(). */
 enum status lanes_open(struct lanes *lanes, const struct plan *plan, const struct plan *evaluation,
@@ -73,12 +73,12 @@ struct chunk_lanes *lanes_of(const struct lanes *lanes, int32_t chunk,
 
 /* Where the message lies that `action` reads, an activation (F) or a gradient (B); NULL where it
  * reads none. */
-const float *lanes_input(const struct lanes *lanes, const struct action *action,
-                         enum lane_direction direction);
+const void *lanes_input(const struct lanes *lanes, const struct action *action,
+                        enum lane_direction direction);
 
 /* Where `action` writes what the next chunk of that direction reads; NULL where nobody does. */
-float *lanes_output(const struct lanes *lanes, const struct action *action,
-                    enum lane_direction direction);
+void *lanes_output(const struct lanes *lanes, const struct action *action,
+                   enum lane_direction direction);
 
 /* Safe on zeroed lanes, and twice. */
 void lanes_release(struct lanes *lanes);

@@ -13,6 +13,7 @@
     X(train, "one stage process of a training run")                         \
     X(plan, "the plan of each rank, its bubble and memory, before it runs") \
     X(trace, "what a run did: timeline, busy and waiting time by stage")    \
+    X(checkpoint, "what a checkpoint holds, and whether it is whole")       \
     X(config, "the resolved configuration; what a key means")
 
 struct command {
@@ -43,7 +44,7 @@ static void print_help(FILE *out)
                        "\n"
                        "commands (each answers --help):\n");
     for (size_t i = 0; i < COMMANDS; i++) {
-        (void)fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
+        (void)fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
     }
     (void)fprintf(out, "\n"
                        "exit codes:\n"

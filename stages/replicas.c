@@ -1,7 +1,15 @@
 #include "stages/replicas.h"
 
-#include "collectives/comm.h"
+#include <stdlib.h>
+
 #include "collectives/control.h"
+
+struct replicas replicas_of(const struct config *config, int32_t index)
+{
+    return (struct replicas){.size = (int32_t)config->parallel.dp,
+                             .index = index,
+                             .shares_out = config->parallel.zero_stage > 0};
+}
 
 void replicas_slice(const struct replicas *replicas, const struct model_shape *shape,
                     struct params *params, struct head_memory *head)
@@ -10,37 +18,75 @@ void replicas_slice(const struct replicas *replicas, const struct model_shape *s
     size_t first = 0;
     size_t elems = 0;
 
-    if (!shape->tied) {
-        return;
+    if (shape->tied) {
+        comm_slice(shape->vocab * shape->C, replicas->size, replicas->index, &first, &elems);
+        head->own_first = first;
+        head->own_elems = elems;
+        if (wte != NULL && replicas->size > 1) {
+            param_slice(wte, first, elems);
+        }
     }
-    comm_slice(shape->vocab * shape->C, replicas->size, replicas->index, &first, &elems);
-    head->own_first = first;
-    head->own_elems = elems;
-    if (wte != NULL && replicas->size > 1) {
-        param_slice(wte, first, elems);
+    if (replicas->shares_out) {
+        params_shard(params, replicas->size, replicas->index);
     }
 }
 
-enum status replicas_reduce_tied(const struct replicas *replicas, float *gradient, size_t elems,
-                                 int64_t deadline_ns)
+static struct comm_piece piece_of(void *data, size_t elems, enum dtype type)
 {
-    if (replicas->group == NULL || elems == 0) {
+    return (struct comm_piece){.data = data, .elems = elems, .elem_bytes = dtype_bytes(type)};
+}
+
+enum status replicas_prepare(struct replicas *replicas, const struct params *params,
+                             const struct head_memory *head)
+{
+    /* Both lists have every parameter at most, and the sums the head's gradient. */
+    size_t most = 2 * (size_t)params->count + 1;
+
+    if (replicas->size == 1) {
+        return STATUS_OK;
+    }
+    replicas->sums = calloc(most, sizeof(*replicas->sums));
+    if (replicas->sums == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "lists of %d tensors over the replicas",
+                           params->count);
+    }
+    replicas->weights = replicas->sums + params->count + 1;
+    for (int32_t i = 0; i < params->count; i++) {
+        const struct param *param = &params->table[i];
+
+        if (param->sliced) {
+            replicas->sums[replicas->sum_count++] = piece_of(param->grad, param->elems, DTYPE_FP32);
+            replicas->weights[replicas->weight_count++] =
+                piece_of(param->weight, param->elems, param->type);
+        }
+    }
+    /* Of a head without its embedding SYNC takes care. */
+    if (head->elems > 0 && head->copy == NULL) {
+        replicas->sums[replicas->sum_count++] = piece_of(head->gradient, head->elems, DTYPE_FP32);
+    }
+    return STATUS_OK;
+}
+
+static enum status scatter(const struct replicas *replicas, const struct comm_piece *pieces,
+                           int32_t count, int64_t deadline_ns)
+{
+    if (replicas->group == NULL || count == 0) {
         return STATUS_OK;
     }
     control_waits(replicas->control, true);
-    TRY(comm_reduce_scatter(replicas->group, gradient, elems, replicas->cancel, deadline_ns));
+    TRY(comm_reduce_scatter_pieces(replicas->group, pieces, count, replicas->cancel, deadline_ns));
     control_waits(replicas->control, false);
     return STATUS_OK;
 }
 
-enum status replicas_gather_tied(const struct replicas *replicas, float *weights, size_t elems,
-                                 int64_t deadline_ns)
+static enum status gather(const struct replicas *replicas, const struct comm_piece *pieces,
+                          int32_t count, int64_t deadline_ns)
 {
-    if (replicas->group == NULL || elems == 0) {
+    if (replicas->group == NULL || count == 0) {
         return STATUS_OK;
     }
     control_waits(replicas->control, true);
-    TRY(comm_all_gather(replicas->group, weights, elems, replicas->cancel, deadline_ns));
+    TRY(comm_all_gather_pieces(replicas->group, pieces, count, replicas->cancel, deadline_ns));
     control_waits(replicas->control, false);
     return STATUS_OK;
 }
@@ -56,24 +102,52 @@ static enum status sum(const struct replicas *replicas, float *gradients, size_t
 }
 
 enum status replicas_reduce(const struct replicas *replicas, const struct params *params,
-                            const struct head_memory *head, int64_t deadline_ns)
+                            int64_t deadline_ns)
 {
     const struct param *first = params->table;
     float *gradients = (float *)(void *)params->gradients.memory;
     size_t elems = params->gradients.planned_bytes / sizeof(float);
 
-    if (replicas->group == NULL || params->count == 0) {
+    TRY(scatter(replicas, replicas->sums, replicas->sum_count, deadline_ns));
+    if (replicas->group == NULL || params->count == 0 || replicas->shares_out) {
         return STATUS_OK;
     }
     if (first->sliced) {
         /* The tied embedding comes first in the table; a position table follows it. */
         size_t tied = (size_t)(first[1].grad - gradients);
 
-        TRY(replicas_reduce_tied(replicas, first->grad, first->elems, deadline_ns));
-        /* Of no elements where the head is elsewhere. */
-        TRY(replicas_reduce_tied(replicas, head->gradient, head->elems, deadline_ns));
         gradients += tied;
         elems -= tied;
     }
     return sum(replicas, gradients, elems, deadline_ns);
+}
+
+enum status replicas_gather(const struct replicas *replicas, int64_t deadline_ns)
+{
+    return gather(replicas, replicas->weights, replicas->weight_count, deadline_ns);
+}
+
+enum status replicas_reduce_tied(const struct replicas *replicas, float *gradient, size_t elems,
+                                 int64_t deadline_ns)
+{
+    const struct comm_piece piece = piece_of(gradient, elems, DTYPE_FP32);
+
+    return scatter(replicas, &piece, elems > 0 ? 1 : 0, deadline_ns);
+}
+
+enum status replicas_gather_tied(const struct replicas *replicas, void *weights, enum dtype type,
+                                 size_t elems, int64_t deadline_ns)
+{
+    const struct comm_piece piece = piece_of(weights, elems, type);
+
+    return gather(replicas, &piece, elems > 0 ? 1 : 0, deadline_ns);
+}
+
+void replicas_release(struct replicas *replicas)
+{
+    free(replicas->sums);
+    replicas->sums = NULL;
+    replicas->weights = NULL;
+    replicas->sum_count = 0;
+    replicas->weight_count = 0;
 }

@@ -1,22 +1,34 @@
 /*
- * replicas -- what the copies of one shard do together: sum gradients, and share out the tied
- * embedding, of which each replica updates a slice.
+ * replicas -- what the copies of one shard do together: sum gradients, and share out tensors, of
+ * which each replica updates a slice (comm_slice(), tensor by tensor).
+ *
+ *                 a tied embedding                    every other tensor
+ *   whole         sums of slices, gathered weights    sums of all, updated by all alike
+ *   shared out    the same                            the same as a tied embedding
+ *
+ * Shared out is what ZeRO asks for (parallel.zero_stage >= 1): main params and moments of a tensor
+ * are then held once over the replicas. A tied embedding always is, with the head's gradient beside
+ * its own, which on the same rank is summed with the rest, and else before SYNC sends it.
  *
  * Gradients are summed once a step, in fp32, in ascending dp order, and nothing is scaled: the loss
- * seed has done that. The tied embedding is never summed whole: replica d gets the sum of slice d
- * of the owner's gradient and of the head's, updates it, and the slices are gathered.
+ * seed has done that. So the sums have the same bits, shared out or not: each replica adds up its
+ * own micro-batches first. That keeps its gradients whole until the step's last W, which is why
+ * stages 2 and 3 share out no gradients.
  *
  * All replicas call the same functions in the same order. Nothing happens where dp is 1.
  */
 #ifndef STAGES_REPLICAS_H
 #define STAGES_REPLICAS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/cancel.h"
 #include "base/status.h"
+#include "collectives/comm.h"
 #include "mixedprec/params.h"
+#include "stages/config.h"
 #include "stages/model/parameters.h"
 
 #ifdef __cplusplus
@@ -24,33 +36,52 @@ extern "C" {
 #endif
 
 struct control;
-struct group;
 
 struct replicas {
     struct group *group; /* borrows; NULL where dp is 1 */
     int32_t size;        /* dp */
     int32_t index;
+    bool shares_out;             /* every tensor, not a tied embedding alone */
     struct control *control;     /* borrows; told of waits; NULL: nobody is */
     const struct cancel *cancel; /* borrows */
+    struct comm_piece *sums;     /* owns: gradients that become sums slice by slice; */
+    int32_t sum_count;
+    struct comm_piece *weights; /* into it: weights that are gathered */
+    int32_t weight_count;
 };
 
-/* Cuts what this rank has of a tied embedding into slices, one a replica. Before anything is
- * measured; without replicas the slice is the whole. */
+/* Those of `config`, as replica `index` of them sees them; they have no group yet. */
+struct replicas replicas_of(const struct config *config, int32_t index);
+
+/* Cuts what this rank has of a tied embedding, and, shared out, every tensor, into slices, one a
+ * replica. Before anything is measured; without replicas the slice is the whole. */
 void replicas_slice(const struct replicas *replicas, const struct model_shape *shape,
                     struct params *params, struct head_memory *head);
 
-/* All gradients of this rank, and the tied head's where the embedding is on the same rank (else
- * SYNC sends it). */
-enum status replicas_reduce(const struct replicas *replicas, const struct params *params,
-                            const struct head_memory *head, int64_t deadline_ns);
+/* Lists what is summed and gathered, once params and head are placed. */
+enum status replicas_prepare(struct replicas *replicas, const struct params *params,
+                             const struct head_memory *head);
 
-/* gradient (elems): this replica's slice of it becomes the sum. */
+/* All gradients of this rank, and the tied head's where the embedding is on the same rank (else
+ * SYNC sends it): of what is sliced, the own slice becomes the sum, of the rest all. */
+enum status replicas_reduce(const struct replicas *replicas, const struct params *params,
+                            int64_t deadline_ns);
+
+/* After an update: of every sliced tensor each replica has its own slice of the weights, and
+ * afterwards all have all. */
+enum status replicas_gather(const struct replicas *replicas, int64_t deadline_ns);
+
+/* gradient (elems), of a tied head: this replica's slice of it becomes the sum. */
 enum status replicas_reduce_tied(const struct replicas *replicas, float *gradient, size_t elems,
                                  int64_t deadline_ns);
 
-/* weights (elems): each replica has its own slice; afterwards all have all. */
-enum status replicas_gather_tied(const struct replicas *replicas, float *weights, size_t elems,
-                                 int64_t deadline_ns);
+/* weights (elems in number format `type`), the head's copy: each replica has its own slice;
+ * afterwards all have all. */
+enum status replicas_gather_tied(const struct replicas *replicas, void *weights, enum dtype type,
+                                 size_t elems, int64_t deadline_ns);
+
+/* Safe on a zeroed struct, and twice. */
+void replicas_release(struct replicas *replicas);
 
 #ifdef __cplusplus
 }

@@ -45,8 +45,7 @@ static void take_first(struct stop_signal *stop, int number)
         cancel_request(stop->cancel);
         return;
     }
-    log_info("%s: the run ends after this step; a second one ends it at once. There are no "
-             "checkpoints yet, so it cannot be resumed",
+    log_info("%s: the run ends after this step, with a checkpoint; a second one ends it at once",
              strsignal(number));
     control_stop(control, number);
 }

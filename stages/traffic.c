@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "collectives/comm.h"
+#include "stages/model/own_rows.h"
 #include "stages/model/parameters.h"
 #include "stages/model/shape.h"
+#include "stages/replicas.h"
 #include "tensor/arena.h"
 #include "tensor/kernels.h"
 
@@ -61,19 +63,38 @@ static uint64_t tensor_bytes(uint64_t elems)
     return (bytes + ARENA_ALIGN_BYTES - 1) / ARENA_ALIGN_BYTES * ARENA_ALIGN_BYTES;
 }
 
-/* What lies in the gradient buffer of these chunks. A tied embedding's two gradients are summed each
- * on its own, without the room behind them. */
-static uint64_t gradient_bytes(const struct params *params, bool tied)
+/* Of these chunks: what lies in the gradient buffer, and the weights that replicas gather. What is
+ * summed slice by slice is, each tensor on its own, without the room behind it. */
+static void add_params(struct traffic *traffic, const struct params *params)
 {
-    uint64_t bytes = 0;
-
     for (int32_t i = 0; i < params->count; i++) {
         const struct param *param = &params->table[i];
-        bool alone = tied && strcmp(param->name, "wte.weight") == 0;
 
-        bytes += alone ? param->elems * sizeof(float) : tensor_bytes(param->elems);
+        traffic->bytes[TRAFFIC_GRADIENT_SUMS] +=
+            param->sliced ? param->elems * sizeof(float) : tensor_bytes(param->elems);
+        traffic->bytes[TRAFFIC_WEIGHT_GATHERS] +=
+            param->sliced ? param->elems * dtype_bytes(param->type) : 0;
     }
-    return bytes;
+}
+
+/* How often all rows of a micro-batch are gathered in one action, where shards have rows of their own.
+ * A whole backward is I and W. */
+static uint64_t row_gathers(const struct chunk_range *range, enum action_kind kind)
+{
+    uint64_t layers = (uint64_t)range->layers;
+    uint64_t input = 2 * layers + (range->recompute == RECOMPUTE_FULL ? 2 * layers : 0);
+    uint64_t weight = 4 * layers + (range->has_embedding ? 1 : 0);
+
+    switch (kind) {
+    case ACTION_F:
+        return 2 * layers + (range->has_head ? 1 : 0);
+    case ACTION_I:
+        return input;
+    case ACTION_W:
+        return weight;
+    default:
+        return input + weight;
+    }
 }
 
 /* What the shards of a stage sum and gather in one action. */
@@ -82,9 +103,23 @@ static void add_tensor_parallel(struct traffic *traffic, const struct config *co
                                 const struct plan *lowered, const struct action *action)
 {
     int32_t stage = action->virtual_stage;
-    uint64_t rows_here = (uint64_t)shape->B * shape->T;
-    uint64_t sums = 2 * (uint64_t)config->parallel.layers_per_stage[stage];
+    uint64_t rows_here = model_rows(shape);
+    struct chunk_range range;
+    uint64_t sums;
 
+    chunk_range_of(config, stage, &range);
+    if (shape->splits_rows) {
+        traffic->bytes[TRAFFIC_ROW_GATHERS] += row_gathers(&range, (enum action_kind)action->kind) *
+                                               rows_here * shape->C * dtype_bytes(shape->type);
+    }
+    if (action->kind == ACTION_W) {
+        return;
+    }
+    sums = 2 * (uint64_t)range.layers;
+    if (action->kind != ACTION_F && range.recompute == RECOMPUTE_FULL && range.layers > 0) {
+        /* F's sums once more; the output that F sent is not made again. */
+        sums += 2 * (uint64_t)range.layers - (range.has_head ? 0 : 1);
+    }
     if (action->kind == ACTION_F && stage == 0) {
         sums += 1;
     }
@@ -102,7 +137,7 @@ static void add_line(struct traffic *traffic, const struct config *config,
                      const struct plan *lowered)
 {
     const struct plan_line *line = &lowered->lines[grid->pp];
-    uint64_t message = (uint64_t)shape->B * shape->T * shape->C * sizeof(float);
+    uint64_t message = model_message_bytes(shape);
 
     for (int32_t i = 0; i < line->count; i++) {
         const struct action *action = &line->actions[i];
@@ -114,13 +149,17 @@ static void add_line(struct traffic *traffic, const struct config *config,
             break;
         case ACTION_F:
         case ACTION_I:
+        case ACTION_W:
         case ACTION_B:
             if (grid->shape.tp > 1) {
                 add_tensor_parallel(traffic, config, shape, grid, lowered, action);
             }
             break;
         case ACTION_SYNC:
-            traffic->bytes[TRAFFIC_EMBEDDING_SYNC] += slice_elems(shape, grid) * sizeof(float);
+            /* The head's end sends the gradient, the owner's the weights. */
+            traffic->bytes[TRAFFIC_EMBEDDING_SYNC] +=
+                slice_elems(shape, grid) *
+                dtype_bytes(lowered->rank_of[0] == grid->pp ? shape->type : DTYPE_FP32);
             break;
         default:
             break;
@@ -128,16 +167,22 @@ static void add_line(struct traffic *traffic, const struct config *config,
     }
 }
 
-static enum status add_replicas(struct traffic *traffic, const struct config *config,
-                                const struct model_shape *shape, const struct grid *grid,
-                                const struct plan *lowered)
+/* What the sums of a rank's gradients move in REDUCE: over shards with rows of their own, then over
+ * the replicas. */
+static enum status add_reduction(struct traffic *traffic, const struct config *config,
+                                 const struct model_shape *shape, const struct grid *grid,
+                                 const struct plan *lowered)
 {
+    const struct replicas replicas = replicas_of(config, grid->dp);
     int32_t last = plan_stages(lowered) - 1;
     bool has_head = lowered->rank_of[last] == grid->pp;
-    uint64_t embedding = shape->vocab * shape->C * sizeof(float);
-    struct params params = {.table = NULL};
+    bool has_embedding = lowered->rank_of[0] == grid->pp;
+    size_t embedding = shape->vocab * shape->C;
+    struct head_memory head = {.copy = NULL};
+    struct params params;
     enum status status = STATUS_OK;
 
+    params_init(&params, shape->type, 1);
     for (int32_t stage = 0; stage <= last && status >= 0; stage++) {
         struct chunk_range range;
 
@@ -146,14 +191,17 @@ static enum status add_replicas(struct traffic *traffic, const struct config *co
             status = parameters_add(&params, shape, &range);
         }
     }
-    traffic->bytes[TRAFFIC_GRADIENT_SUMS] += gradient_bytes(&params, shape->tied);
-    params_release(&params);
-    if (shape->tied && has_head) {
-        traffic->bytes[TRAFFIC_GRADIENT_SUMS] += embedding;
+    replicas_slice(&replicas, shape, &params, &head);
+    traffic->bytes[TRAFFIC_TENSOR_SUMS] += own_rows_reduced(&params) * sizeof(float);
+    if (replicas.size > 1) {
+        add_params(traffic, &params);
     }
-    /* A rank with both ends has one copy of the embedding. */
-    if (shape->tied && (has_head || lowered->rank_of[0] == grid->pp)) {
-        traffic->bytes[TRAFFIC_EMBEDDING_GATHERS] += embedding;
+    params_release(&params);
+    if (shape->tied && has_head && replicas.size > 1) {
+        traffic->bytes[TRAFFIC_GRADIENT_SUMS] += embedding * sizeof(float);
+        /* A rank with both ends has one copy of the embedding. */
+        traffic->bytes[TRAFFIC_WEIGHT_GATHERS] +=
+            has_embedding ? 0 : embedding * dtype_bytes(shape->type);
     }
     return status;
 }
@@ -166,8 +214,8 @@ enum status traffic_plan(const struct config *config, const struct plan *lowered
     model_shape_of(config, grid->tp, &shape);
     *traffic_out = (struct traffic){{0}};
     add_line(traffic_out, config, &shape, grid, lowered);
-    return grid->shape.dp > 1 && plan_trains(lowered)
-               ? add_replicas(traffic_out, config, &shape, grid, lowered)
+    return (grid->shape.dp > 1 || shape.splits_rows) && plan_trains(lowered)
+               ? add_reduction(traffic_out, config, &shape, grid, lowered)
                : STATUS_OK;
 }
 

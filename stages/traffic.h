@@ -8,13 +8,19 @@
  * What counts as one rank's:
  *   - a message counts at its sender, in bytes of the message;
  *   - a collective counts at each member, once a call, the bytes of the data that it is called
- *     with (elements × 4), and not what an algorithm moves on the wire for it;
+ *     with, and not what an algorithm moves on the wire for it;
  *   - a step is one that brings an update: where it is skipped no weights come back, and a block of
  *     the head without any target, which exchanges nothing, is counted as if it had one.
  *
- * Letters as in stages/model/shape.h, φ = B·T·C·4 bytes. With tensor parallelism a layer sums φ
- * four times a micro-batch, twice in F and twice in I; F of virtual stage 0 sums the embedding's
- * output, F of the last virtual stage the head's dX.
+ * Letters as in stages/model/shape.h. A message is n·C elements in the model dtype, a sum over shards
+ * N·C in fp32: φ = N·C·4 bytes. With tensor parallelism a layer sums φ
+ * four times a micro-batch, twice in F and twice in I, and with full recompute I sums what F does
+ * once more, but for the output of the chunk that F sent; F of virtual stage 0 sums the embedding's
+ * output, F of the last virtual stage the head's dX. With sequence parallelism, where n is N/tp, these
+ * sums are made for own rows, and count the same; REDUCE sums the gradients that each shard has of
+ * its own rows besides. What all rows are gathered for are N·C elements in the model dtype: a layer's
+ * two norms in F, its dY twice in I, all four again in W, and in I once more what a full recompute
+ * repeats of F; the final norm's output in F, and the embedding's dY in W.
  */
 #ifndef STAGES_TRAFFIC_H
 #define STAGES_TRAFFIC_H
@@ -33,17 +39,19 @@ extern "C" {
 
 /* Activations are sent on F lanes, their gradients on B lanes. The shards of the head gather 32
  * bytes a row and shard; gradient sums run over the replicas. Of the embedding sync the head's end
- * has the gradient and the owner's the weights, each a replica's slice; then the replicas of both
- * ends gather the slices.
+ * has the gradient, in fp32, and the owner's the weights, in the model's number format, each a
+ * replica's slice. What replicas update a slice of (parallel.zero_stage: every tensor, else a tied
+ * embedding) they gather then, at both ends of an embedding group.
  * kind, key in JSON, text for people */
 #define TRAFFIC_TABLE(X)                                  \
     X(ACTIVATIONS, "activations", "activations")          \
     X(GRADIENTS, "gradients", "gradients")                \
     X(TENSOR_SUMS, "tensor_sums", "tensor-parallel sums") \
+    X(ROW_GATHERS, "row_gathers", "row gathers")          \
     X(HEAD_ROWS, "head_rows", "head statistics")          \
     X(GRADIENT_SUMS, "gradient_sums", "gradient sums")    \
     X(EMBEDDING_SYNC, "embedding_sync", "embedding sync") \
-    X(EMBEDDING_GATHERS, "embedding_gathers", "embedding gathers")
+    X(WEIGHT_GATHERS, "weight_gathers", "weight gathers")
 
 enum traffic_kind {
 #define X(kind, key, text) TRAFFIC_##kind,
@@ -56,8 +64,9 @@ struct traffic {
     uint64_t bytes[TRAFFIC_KINDS];
 };
 
-/* What the rank at `grid` moves in one step of `lowered`, the plan of `config`. Gradients over
- * the replicas are summed as they lie, with the room between tensors (ARENA_ALIGN_BYTES). */
+/* What the rank at `grid` moves in one step of `lowered`, the plan of `config`. Gradients that
+ * all replicas need whole are summed as they lie, with the room between tensors (ARENA_ALIGN_BYTES);
+ * those that become sums slice by slice without it. */
 enum status traffic_plan(const struct config *config, const struct plan *lowered,
                          const struct grid *grid, struct traffic *traffic_out);
 

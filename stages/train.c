@@ -1,6 +1,7 @@
 #include "stages/train.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -14,6 +15,7 @@
 #include "stages/engine.h"
 #include "stages/launch_env.h"
 #include "stages/metrics.h"
+#include "stages/resume.h"
 #include "stages/run_directory.h"
 #include "stages/stop_signal.h"
 
@@ -21,12 +23,16 @@
 
 /* Everything of one run; zero is "not there". */
 struct train {
-    const struct config *config;
+    struct config config; /* settled */
+    struct resume resume; /* owns */
     struct launch_env env;
     struct cancel cancel;
     struct job_directory *job;
     struct run_directory run;
     struct engine *engine;
+    int64_t skipped; /* of the whole run */
+    int64_t skipped_in_a_row;
+    int64_t saved;              /* step of the last checkpoint that this process has written */
     struct metrics *metrics;    /* rank 0 */
     struct trace_writer *trace; /* where trace.enabled */
     struct stop_signal *stop;
@@ -37,25 +43,54 @@ static bool is_first(const struct train *train)
     return train->env.rank == 0;
 }
 
+/* What one micro-batch takes in each chunk of this rank. The caller frees *sizes_out. */
+static enum status size_chunks(const struct engine *engine, struct trace_memory_size **sizes_out)
+{
+    struct trace_memory_size *sizes = calloc((size_t)engine->chunk_count, sizeof(*sizes));
+
+    if (sizes == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "trace: %d chunks", engine->chunk_count);
+    }
+    for (int32_t i = 0; i < engine->chunk_count; i++) {
+        const struct chunk *chunk = &engine->chunks[i].chunk;
+
+        sizes[i] = (struct trace_memory_size){
+            .virtual_stage = engine->chunks[i].virtual_stage,
+            .stash_bytes = chunk->stash.planned_bytes / (size_t)chunk->slot_count,
+            .gradient_bytes = (chunk->kept.planned_bytes + chunk->again.planned_bytes) /
+                              (size_t)chunk->gradient_count,
+        };
+    }
+    *sizes_out = sizes;
+    return STATUS_OK;
+}
+
 static enum status open_trace(struct train *train)
 {
     char name[64];
     char path[PATH_BYTES];
+    struct trace_memory_size *sizes = NULL;
+    enum status status = STATUS_OK;
     struct trace_writer_config config = {
         .path = path,
-        .run_name = train->config->name,
+        .run_name = train->config.name,
         .rank = train->env.rank,
         .pipeline_rank = train->engine->grid.pp,
-        .most_bytes = (uint64_t)train->config->trace.max_mb * 1000000U,
+        .most_bytes = (uint64_t)train->config.trace.max_mb * 1000000U,
         .origin_ns = train->engine->origin_ns,
     };
 
-    if (!train->config->trace.enabled) {
+    if (!train->config.trace.enabled) {
         return STATUS_OK;
     }
     (void)snprintf(name, sizeof(name), "trace/rank-%d.json", train->env.rank);
-    TRY(run_directory_path(train->config, name, path, sizeof(path)));
-    return trace_writer_open(&config, &train->trace);
+    TRY(run_directory_path(&train->config, name, path, sizeof(path)));
+    TRY(size_chunks(train->engine, &sizes));
+    config.sizes = sizes;
+    config.size_count = (size_t)train->engine->chunk_count;
+    status = trace_writer_open(&config, &train->trace);
+    free(sizes);
+    return status;
 }
 
 static enum status print_plan(const void *context, FILE *out)
@@ -69,8 +104,38 @@ static enum status write_plan(const struct train *train)
 {
     char path[PATH_BYTES];
 
-    TRY(run_directory_path(train->config, "plan.csv", path, sizeof(path)));
+    TRY(run_directory_path(&train->config, "plan.csv", path, sizeof(path)));
     return file_print(path, print_plan, train->engine->plan);
+}
+
+/* What a run begins with, where it does not go on from a checkpoint. */
+static enum status check_import(const struct config *config)
+{
+    const struct config_checkpoint *checkpoint = &config->checkpoint;
+    struct model_shape shape;
+
+    if (checkpoint->import[0] == '\0') {
+        return STATUS_OK;
+    }
+    model_shape_of(config, 0, &shape);
+    return weights_check_import(checkpoint->import, checkpoint->import_prefix, &shape);
+}
+
+static enum status check_all(const struct config *config, bool resumes, int32_t local_ranks)
+{
+    TRY(engine_check(config, local_ranks));
+    TRY(run_directory_check(config, resumes));
+    TRY(data_parts_check(config));
+    return resumes ? STATUS_OK : check_import(config);
+}
+
+/* Finds where the run goes on and settles the configuration by it. */
+static enum status settle(struct config *config, struct resume *resume, bool tells)
+{
+    TRY(resume_find(config, resume));
+    TRY(resume_judge(resume, config, tells));
+    resume_settle(resume, config);
+    return STATUS_OK;
 }
 
 /* Rank 0 makes the run directory, before anybody else needs it; nothing is made of a run that
@@ -78,28 +143,32 @@ static enum status write_plan(const struct train *train)
  * started alike none waits for a rank 0 that has refused. */
 static enum status open_run(struct train *train)
 {
+    bool resumes = false;
+
+    TRY(settle(&train->config, &train->resume, is_first(train)));
+    resumes = train->resume.place.found;
     if (!is_first(train)) {
-        return engine_check(train->config, train->env.local_world);
+        return engine_check(&train->config, train->env.local_world);
     }
-    TRY(train_check(train->config, train->env.local_world));
-    return run_directory_open(train->config, &train->run);
+    TRY(check_all(&train->config, resumes, train->env.local_world));
+    return run_directory_open(&train->config, resumes, &train->run);
 }
 
 static enum status join_job(struct train *train)
 {
     struct engine_options options = {
-        .config = train->config,
+        .config = &train->config,
         .rank = train->env.rank,
         .world = train->env.world,
         .local_ranks = train->env.local_world,
         .job_directory = "",
         .cancel = &train->cancel,
+        .resume = train->resume.place.found ? &train->resume : NULL,
     };
 
     if (train->env.world > 1) {
         TRY(job_directory_open(train->env.rank, &train->cancel,
-                               clock_deadline(train->config->control.start_timeout_s),
-                               &train->job));
+                               clock_deadline(train->config.control.start_timeout_s), &train->job));
         options.job_directory = job_directory_path(train->job);
     }
     return engine_open(&options, &train->engine);
@@ -109,10 +178,28 @@ static enum status join_job(struct train *train)
  * configuration asks for. */
 static enum status check_world(const struct train *train)
 {
-    struct grid_shape shape = config_grid_shape(train->config);
+    struct grid_shape shape = config_grid_shape(&train->config);
     struct grid grid;
 
     return grid_init(&grid, &shape, train->env.rank, train->env.world);
+}
+
+/* Rank 0, where the run goes on. */
+static enum status open_metrics(struct train *train)
+{
+    const struct resume *resume = &train->resume;
+    const struct metrics_past past = {
+        .step = resume->manifest.step,
+        .skipped = resume->manifest.skipped,
+        .skipped_in_a_row = resume->manifest.skipped_in_a_row,
+    };
+
+    TRY(metrics_open(&train->config, &train->engine->shape, resume->place.found ? &past : NULL,
+                     &train->metrics));
+    if (resume->place.found) {
+        metrics_print_resumed(train->metrics, past.step, resume->place.path);
+    }
+    return STATUS_OK;
 }
 
 static enum status begin(struct train *train)
@@ -122,9 +209,12 @@ static enum status begin(struct train *train)
     TRY(join_job(train));
     stop_signal_attach(train->stop, train->engine->control);
     if (is_first(train)) {
-        TRY(metrics_open(train->config, &train->engine->shape, &train->metrics));
+        TRY(open_metrics(train));
         TRY(write_plan(train));
     }
+    train->skipped = train->resume.manifest.skipped;
+    train->skipped_in_a_row = train->resume.manifest.skipped_in_a_row;
+    train->saved = train->engine->attempts;
     return open_trace(train);
 }
 
@@ -140,7 +230,7 @@ static enum status ideal_bubble(const struct train *train, double *bubble_out)
 
 static enum status keep_trace(struct train *train, int64_t step)
 {
-    const struct config_trace *trace = &train->config->trace;
+    const struct config_trace *trace = &train->config.trace;
 
     if (train->trace != NULL && step >= trace->first_step && step <= trace->last_step) {
         return trace_writer_drain(train->trace, &train->engine->spans);
@@ -151,7 +241,7 @@ static enum status keep_trace(struct train *train, int64_t step)
 
 static bool evaluates_after(const struct train *train, int64_t step, bool last)
 {
-    int64_t every = train->config->train.eval_every;
+    int64_t every = train->config.train.eval_every;
 
     return every > 0 && (last || step % every == 0);
 }
@@ -182,25 +272,48 @@ static enum status tell(struct train *train, int64_t step, double seconds, bool 
 }
 
 /* All ranks count alike, so all end alike. */
-static enum status check_skips(struct train *train, int64_t step, int64_t *in_a_row)
+static enum status check_skips(struct train *train, int64_t step)
 {
     const struct update_outcome *outcome = &train->engine->update.outcome;
-    int64_t most = train->config->precision.max_skipped_in_a_row;
+    int64_t most = train->config.precision.max_skipped_in_a_row;
 
+    train->skipped += outcome->skipped ? 1 : 0;
     if (outcome->empty) {
         return STATUS_OK;
     }
-    *in_a_row = outcome->skipped ? *in_a_row + 1 : 0;
-    if (*in_a_row >= most) {
+    train->skipped_in_a_row = outcome->skipped ? train->skipped_in_a_row + 1 : 0;
+    if (train->skipped_in_a_row >= most) {
         return status_fail(STATUS_ERR_NUMERIC,
                            "step %lld: %lld steps skipped in a row "
                            "(precision.max_skipped_in_a_row); the last because %s",
-                           (long long)step, (long long)*in_a_row, outcome->cause);
+                           (long long)step, (long long)train->skipped_in_a_row, outcome->cause);
     }
     return STATUS_OK;
 }
 
-static enum status run_step(struct train *train, int64_t step, bool *last_out, int64_t *skips)
+/* When it is time, and where a signal ends the run. */
+static enum status save(struct train *train, int64_t step)
+{
+    const struct config_checkpoint *checkpoint = &train->config.checkpoint;
+    const struct engine_save saving = {
+        .directory = checkpoint->dir,
+        .keep = checkpoint->keep,
+        .skipped = train->skipped,
+        .skipped_in_a_row = train->skipped_in_a_row,
+    };
+    bool due = checkpoint->every > 0 && step % checkpoint->every == 0;
+
+    if (step == train->saved || (!due && train->engine->update.outcome.stop_signal == 0)) {
+        return STATUS_OK;
+    }
+    /* What the checkpoint says has happened, the metrics have too. */
+    TRY(train->metrics != NULL ? metrics_sync(train->metrics) : STATUS_OK);
+    TRY(engine_save(train->engine, &saving));
+    train->saved = step;
+    return STATUS_OK;
+}
+
+static enum status run_step(struct train *train, int64_t step, bool *last_out)
 {
     int64_t begin_ns = clock_now_ns();
     double seconds = 0.0;
@@ -209,8 +322,7 @@ static enum status run_step(struct train *train, int64_t step, bool *last_out, i
 
     TRY(engine_step(train->engine));
     seconds = (double)(clock_now_ns() - begin_ns) * 1e-9;
-    *last_out =
-        step == train->config->train.steps || train->engine->update.outcome.stop_signal != 0;
+    *last_out = step == train->config.train.steps || train->engine->update.outcome.stop_signal != 0;
     TRY(keep_trace(train, step));
     evaluates = evaluates_after(train, step, *last_out);
     if (evaluates) {
@@ -218,7 +330,8 @@ static enum status run_step(struct train *train, int64_t step, bool *last_out, i
         span_ring_discard(&train->engine->spans);
     }
     TRY(tell(train, step, seconds, evaluates, valid_loss));
-    return check_skips(train, step, skips);
+    TRY(check_skips(train, step));
+    return save(train, step);
 }
 
 static enum status finish(struct train *train)
@@ -229,20 +342,20 @@ static enum status finish(struct train *train)
     if (train->engine->sets[SPLIT_TEST].batches > 0) {
         TRY(engine_evaluate(train->engine, SPLIT_TEST, &loss));
         if (train->metrics != NULL) {
-            metrics_print_held_out(train->metrics, "test", train->config->train.steps, loss);
+            metrics_print_held_out(train->metrics, "test", train->config.train.steps, loss);
         }
     }
-    TRY(run_directory_path(train->config, "model", path, sizeof(path)));
+    TRY(run_directory_path(&train->config, "model", path, sizeof(path)));
     return engine_export(train->engine, path);
 }
 
 static enum status loop(struct train *train, int32_t *signal_out)
 {
-    int64_t skips = 0;
-    bool last = train->config->train.steps == 0;
+    int64_t done = train->engine->attempts;
+    bool last = done >= train->config.train.steps;
 
-    for (int64_t step = 1; !last; step++) {
-        TRY(run_step(train, step, &last, &skips));
+    for (int64_t step = done + 1; !last; step++) {
+        TRY(run_step(train, step, &last));
         *signal_out = train->engine->update.outcome.stop_signal;
     }
     (void)fault_strike(&train->engine->worker.fault, train->env.rank, FAULT_STEP_END, 0,
@@ -261,27 +374,26 @@ static enum status end(struct train *train, enum status status)
     status = engine_close(&train->engine, status < 0 ? status : closed);
     job_directory_remove(&train->job);
     run_directory_release(&train->run);
+    resume_release(&train->resume);
     return status;
 }
 
 enum status train_check(const struct config *config, int32_t local_ranks)
 {
-    const struct config_checkpoint *checkpoint = &config->checkpoint;
-    struct model_shape shape;
+    struct config settled = *config;
+    struct resume resume;
+    enum status status = settle(&settled, &resume, false);
 
-    TRY(engine_check(config, local_ranks));
-    TRY(run_directory_check(config));
-    TRY(data_parts_check(config));
-    if (checkpoint->import[0] == '\0') {
-        return STATUS_OK;
+    if (status >= 0) {
+        status = check_all(&settled, resume.place.found, local_ranks);
     }
-    model_shape_of(config, 0, &shape);
-    return weights_check_import(checkpoint->import, checkpoint->import_prefix, &shape);
+    resume_release(&resume);
+    return status;
 }
 
 enum status train_run(const struct config *config, int32_t *signal_out)
 {
-    struct train train = {.config = config, .run = {.lock = -1}};
+    struct train train = {.config = *config, .run = {.lock = -1}};
     enum status status = STATUS_OK;
 
     *signal_out = 0;
@@ -289,9 +401,7 @@ enum status train_run(const struct config *config, int32_t *signal_out)
     TRY(check_world(&train));
     if (run_directory_state(config) == RUN_FINISHED) {
         if (is_first(&train)) {
-            (void)printf("%s is finished; look at it with `weir trace %s`, or start again with "
-                         "--overwrite\n",
-                         config->train.run_dir, config->train.run_dir);
+            run_directory_print_finished(config);
         }
         return STATUS_OK;
     }

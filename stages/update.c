@@ -1,5 +1,6 @@
 #include "stages/update.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ enum key {
     KEY_OWNER_EXPOSED_NS,
     KEY_HEAD_TRANSFER_NS, /* and to the head */
     KEY_HEAD_EXPOSED_NS,
+    KEY_NUM_ZEROS, /* where asked for */
     KEYS_FIXED
 };
 
@@ -37,6 +39,7 @@ static const struct control_key fixed_keys[KEYS_FIXED] = {
     [KEY_OWNER_EXPOSED_NS] = {"owner_exposed_ns", CONTROL_MAX},
     [KEY_HEAD_TRANSFER_NS] = {"head_transfer_ns", CONTROL_MAX},
     [KEY_HEAD_EXPOSED_NS] = {"head_exposed_ns", CONTROL_MAX},
+    [KEY_NUM_ZEROS] = {"num_zeros", CONTROL_SUM},
 };
 
 static int32_t norm_key(int32_t key)
@@ -50,6 +53,22 @@ static int32_t cost_key(const struct update *update, int which, int32_t stage)
     return KEYS_FIXED + update->config.norm_keys + which * update->config.stages + stage;
 }
 
+/* Of the squares of the parameters, where their norm is asked for. */
+static int32_t params_norm_key(const struct update *update, int32_t key)
+{
+    return KEYS_FIXED + update->config.norm_keys + 3 * update->config.stages + key;
+}
+
+static void name_sums(struct update *update, const char *what, int32_t first)
+{
+    for (int32_t i = 0; i < update->config.norm_keys; i++) {
+        int32_t key = first + i;
+
+        (void)snprintf(update->names[key], sizeof(update->names[key]), "%s.%d", what, i);
+        update->keys[key] = (struct control_key){update->names[key], CONTROL_SUM};
+    }
+}
+
 static void name_keys(struct update *update)
 {
     static const char kinds[] = "FIW";
@@ -57,11 +76,9 @@ static void name_keys(struct update *update)
     for (int32_t i = 0; i < KEYS_FIXED; i++) {
         update->keys[i] = fixed_keys[i];
     }
-    for (int32_t i = 0; i < update->config.norm_keys; i++) {
-        int32_t key = norm_key(i);
-
-        (void)snprintf(update->names[key], sizeof(update->names[key]), "sum_squares.%d", i);
-        update->keys[key] = (struct control_key){update->names[key], CONTROL_SUM};
+    name_sums(update, "sum_squares", norm_key(0));
+    if (update->config.log_params_norm) {
+        name_sums(update, "params_squares", params_norm_key(update, 0));
     }
     for (int which = 0; which < 3; which++) {
         for (int32_t stage = 0; stage < update->config.stages; stage++) {
@@ -79,7 +96,8 @@ enum status update_init(struct update *update, const struct update_config *confi
     size_t keys = 0;
 
     update->config = *config;
-    update->key_count = KEYS_FIXED + config->norm_keys + 3 * config->stages;
+    grad_scaler_init(&update->scaler, &config->scaler);
+    update->key_count = params_norm_key(update, config->log_params_norm ? config->norm_keys : 0);
     if (update->key_count > CONTROL_KEYS_MOST) {
         return status_fail(STATUS_ERR_REFUSED,
                            "model.num_layers, parallel.pp and virtual_stages: a step has %d values "
@@ -120,7 +138,7 @@ static enum status add_head_gradient(struct update *update)
 }
 
 /* The sums of the keys that a parameter of this rank belongs to; they ascend in the table. */
-static void give_norms(struct update *update, const double *sums, int32_t *count)
+static void give_norms(struct update *update, int32_t first, const double *sums, int32_t *count)
 {
     int32_t last = -1;
 
@@ -128,10 +146,31 @@ static void give_norms(struct update *update, const double *sums, int32_t *count
         int32_t key = update->params->table[i].norm_key;
 
         if (key != last) {
-            give(update, count, norm_key(key), sums[key]);
+            give(update, count, first + key, sums[key]);
             last = key;
         }
     }
+}
+
+/* What was asked for to look at: zeros of the gradient, the norm of the parameters. */
+static enum status give_extras(struct update *update, int32_t *count)
+{
+    const struct update_config *config = &update->config;
+    int64_t zeros = 0;
+
+    if (config->log_num_zeros) {
+        TRY(grad_count_zeros(update->params, &config->copy, update->device, &zeros));
+        give(update, count, KEY_NUM_ZEROS, (double)zeros);
+    }
+    if (config->log_params_norm) {
+        double *sums = &update->numbers[params_norm_key(update, 0)];
+
+        memset(sums, 0, (size_t)config->norm_keys * sizeof(*sums));
+        TRY(params_norm_partials(update->params, &config->copy, update->device, sums,
+                                 config->norm_keys));
+        give_norms(update, params_norm_key(update, 0), sums, count);
+    }
+    return STATUS_OK;
 }
 
 static void give_times(struct update *update, const struct stage_worker *worker, int32_t *count)
@@ -189,7 +228,8 @@ static enum status give_values(struct update *update, const struct stage_worker 
         TRY(loader_peek_targets(update->loader, worker->cancel, worker->run.deadline_ns, &next));
     }
     give(update, &count, KEY_NEXT_TARGETS, (double)next);
-    give_norms(update, sums, &count);
+    give_norms(update, norm_key(0), sums, &count);
+    TRY(give_extras(update, &count));
     give_times(update, worker, &count);
     *count_out = count;
     return STATUS_OK;
@@ -205,7 +245,12 @@ static void read_answer(struct update *update, const struct control_answer *answ
     *outcome = (struct update_outcome){
         .empty = update->empty,
         .loss = update->targets > 0 ? numbers[KEY_LOSS_SUM] / (double)update->targets : 0.0,
-        .grad_norm = grad_norm_total(&numbers[KEYS_FIXED], update->config.norm_keys),
+        .grad_norm = grad_norm_total(&numbers[KEYS_FIXED], update->config.norm_keys,
+                                     update->scaler.state.scale),
+        .loss_scale = update->scaler.state.scale,
+        .has_num_zeros = update->config.log_num_zeros,
+        .num_zeros = numbers[KEY_NUM_ZEROS],
+        .has_params_norm = update->config.log_params_norm,
         .lr = lr_schedule_at(&update->config.lr, update->updates + 1),
         .next_targets = (int64_t)numbers[KEY_NEXT_TARGETS],
         .stop_signal = answer->stop_signal,
@@ -217,6 +262,10 @@ static void read_answer(struct update *update, const struct control_answer *answ
         .sync_transfer_s = 1e-9 * (numbers[KEY_OWNER_TRANSFER_NS] + numbers[KEY_HEAD_TRANSFER_NS]),
         .sync_exposed_s = 1e-9 * (numbers[KEY_OWNER_EXPOSED_NS] + numbers[KEY_HEAD_EXPOSED_NS]),
     };
+    if (outcome->has_params_norm) {
+        outcome->params_norm =
+            grad_norm_total(&numbers[params_norm_key(update, 0)], update->config.norm_keys, 1.0);
+    }
     outcome->skipped = found_inf || update->empty || !isfinite(outcome->grad_norm);
     if (update->empty) {
         (void)snprintf(outcome->cause, sizeof(outcome->cause),
@@ -227,19 +276,46 @@ static void read_answer(struct update *update, const struct control_answer *answ
     }
 }
 
-/* The owner's new slice of the tied embedding goes back to the head, and the replicas gather. */
-static enum status send_embedding(const struct update *update, int64_t deadline_ns)
+/* All ranks have the same answer, so all scale the next loss alike. A dynamic scale is part of the
+ * cause of a skipped step: what it was, and what becomes of it. */
+static void scale_next(struct update *update)
+{
+    struct update_outcome *outcome = &update->outcome;
+    const struct grad_scaler *scaler = &update->scaler;
+    enum grad_scaler_change change = GRAD_SCALER_KEPT;
+    size_t used = strlen(outcome->cause);
+    char *text = outcome->cause + used;
+    size_t room = sizeof(outcome->cause) - used;
+
+    if (update->empty) {
+        return;
+    }
+    change = grad_scaler_update(&update->scaler, outcome->skipped);
+    outcome->hysteresis_left = scaler->config.dynamic ? (int32_t)scaler->state.hysteresis_left : 0;
+    if (change == GRAD_SCALER_PATIENT) {
+        (void)snprintf(text, room,
+                       "; the loss scale stays %.10g, and shrinks after %" PRId64 " more",
+                       scaler->state.scale, scaler->state.hysteresis_left);
+    } else if (change == GRAD_SCALER_SHRANK) {
+        (void)snprintf(text, room, "; the loss scale shrinks from %.10g to %.10g",
+                       outcome->loss_scale, scaler->state.scale);
+    } else if (change == GRAD_SCALER_AT_MINIMUM) {
+        (void)snprintf(text, room, "; the loss scale %.10g is at precision.min_scale",
+                       scaler->state.scale);
+    }
+}
+
+/* The owner's new slice of the tied embedding goes back to the head, and the replicas gather what
+ * each has updated a slice of. */
+static enum status send_weights(const struct update *update, int64_t deadline_ns)
 {
     const struct param *wte = params_find(update->params, "wte.weight");
 
-    if (update->head_gradient == NULL) {
-        return STATUS_OK;
-    }
-    if (update->sync != NULL) {
+    if (update->head_gradient != NULL && update->sync != NULL) {
         TRY(embedding_sync_send_weights(update->sync, update->updates,
-                                        wte->weight + wte->own_first));
+                                        dtype_at(wte->weight, wte->type, wte->own_first)));
     }
-    return replicas_gather_tied(update->replicas, wte->weight, wte->elems, deadline_ns);
+    return replicas_gather(update->replicas, deadline_ns);
 }
 
 static enum status apply(struct update *update, int64_t deadline_ns)
@@ -250,9 +326,9 @@ static enum status apply(struct update *update, int64_t deadline_ns)
         double coefficient = grad_norm_coefficient(outcome->grad_norm, update->config.grad_clip);
 
         TRY(optimizer_update(&update->config.optimizer, update->params, update->device,
-                             update->updates + 1, outcome->lr, coefficient));
+                             update->updates + 1, outcome->lr, coefficient / outcome->loss_scale));
         update->updates++;
-        TRY(send_embedding(update, deadline_ns));
+        TRY(send_weights(update, deadline_ns));
     }
     params_zero_gradients(update->params);
     if (update->head->gradient != NULL) {
@@ -290,6 +366,7 @@ enum status update_run(struct update *update, struct stage_worker *worker,
     worker->sync_transfer_ns = 0;
     worker->sync_exposed_ns = 0;
     read_answer(update, &answer);
+    scale_next(update);
     return apply(update, worker->run.deadline_ns);
 }
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "scheduler/trace.h"
+#include "stages/model/own_rows.h"
 #include "stages/update.h"
 
 /* Waits shorter than this are not worth a span of their own. */
@@ -43,7 +44,7 @@ static void put_span(struct stage_worker *worker, enum trace_kind kind, int64_t 
 
 static size_t message_bytes(const struct stage_worker *worker)
 {
-    return worker->lanes->message_floats * sizeof(float);
+    return worker->lanes->message_bytes;
 }
 
 /* What a message is, so that one in the wrong place is seen: run, direction, receiving stage and
@@ -216,6 +217,8 @@ static enum status run_forward(struct stage_worker *worker, const struct action 
         .types = batch->types != NULL ? batch->types + rows : NULL,
         .targets = batch->targets != NULL ? batch->targets + rows : NULL,
         .mask = batch->mask != NULL ? batch->mask + rows : NULL,
+        .first_sample =
+            sampler_number(&worker->sampler, worker->run.consumed, action->microbatch, 0),
         .loss_seed = worker->run.loss_seed,
     };
     int64_t begin_ns = 0;
@@ -314,11 +317,14 @@ static enum status run_sync(struct stage_worker *worker, const struct action *ac
 static enum status run_reduce(struct stage_worker *worker, const struct action *action,
                               int32_t index)
 {
+    const struct workspace *workspace = worker->workspace;
+    size_t bytes = own_rows_reduced(worker->params) * sizeof(float);
     int64_t begin_ns = clock_now_ns();
 
-    TRY(replicas_reduce(worker->replicas, worker->params, worker->head, worker->run.deadline_ns));
-    put_span(worker, TRACE_REDUCE, begin_ns, clock_now_ns(), action, index,
-             worker->params->gradients.planned_bytes);
+    TRY(own_rows_reduce(&worker->chunks[0].chunk.shape, &workspace->scratch, worker->params));
+    TRY(replicas_reduce(worker->replicas, worker->params, worker->run.deadline_ns));
+    bytes += worker->replicas->size > 1 ? worker->params->gradients.planned_bytes : 0;
+    put_span(worker, TRACE_REDUCE, begin_ns, clock_now_ns(), action, index, bytes);
     return STATUS_OK;
 }
 
@@ -382,10 +388,10 @@ static enum status run_action(struct stage_worker *worker, const struct action *
 }
 
 /* The fault switch's: some gradient of this rank, where it has one. */
-static void poison(const struct params *params)
+static void spoil(const struct params *params, const struct fault *fault)
 {
     if (params->count > 0) {
-        params->table[0].grad[0] = NAN;
+        params->table[0].grad[0] = fault->kind == FAULT_POISON ? NAN : INFINITY;
     }
 }
 
@@ -401,7 +407,7 @@ static enum status issue(struct worker *base, const struct action *action, int32
     report(worker, index, false);
     if (!worker->run.evaluation &&
         fault_strike(&worker->fault, worker->rank, worker->run.step, index, worker->cancel)) {
-        poison(worker->params);
+        spoil(worker->params, &worker->fault);
     }
     TRY(run_action(worker, action, index));
     retry_sends(worker);

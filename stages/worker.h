@@ -6,7 +6,8 @@
  * hold. A SEND is posted and may stay pending; every later wait retries it. A RECV is no work:
  * the message arrives by itself, and is waited for by the action that reads it. After the last
  * reader of a message the credit goes back. What tensor-parallel shards do together happens inside
- * F and I; the replicas meet in REDUCE and, for the head, in SYNC.
+ * F and I, and with rows of their own in W and first thing in REDUCE too; the replicas meet in REDUCE
+ * and, for the head, in SYNC.
  *
  * Everything leaves a span (meaning in scheduler/trace.h), and the compute times of the step are
  * added up for the bubble of the step line.
@@ -28,6 +29,7 @@
 #include "scheduler/plan.h"
 #include "scheduler/worker.h"
 #include "stages/data/loader.h"
+#include "stages/data/sampler.h"
 #include "stages/fault.h"
 #include "stages/lanes.h"
 #include "stages/model/chunk.h"
@@ -57,11 +59,12 @@ struct worker_chunk {
 struct worker_run {
     const struct plan_line *line;
     struct loader_batch batch;
-    int64_t step;    /* attempt */
-    uint64_t number; /* of runs of this job, evaluations included; part of every tag */
-    bool evaluation; /* a forward-only plan */
-    float loss_seed; /* 1 / targets of the global batch */
-    int64_t version; /* update count that the head's copy must have */
+    int64_t step;     /* attempt */
+    uint64_t number;  /* of runs of this job, evaluations included; part of every tag */
+    bool evaluation;  /* a forward-only plan */
+    int64_t consumed; /* samples of the whole run before this step */
+    float loss_seed;  /* loss scale / targets of the global batch */
+    int64_t version;  /* update count that the head's copy must have */
     int64_t deadline_ns;
 };
 
@@ -77,6 +80,7 @@ struct stage_worker {
     struct comm *comm;               /* NULL where the world is 1 */
     struct lanes *lanes;             /* borrows */
     const struct replicas *replicas; /* borrows */
+    struct sampler sampler;          /* of this replica; stages without data number samples too */
     struct control *control;
     struct embedding_sync *sync; /* NULL where the embedding is not shared */
     struct update *update;

@@ -46,8 +46,8 @@ enum status stage_worker_wait_head(struct stage_worker *worker, int64_t version,
     TRY(embedding_sync_wait_version(worker->sync, version, deadline_ns));
     control_waits(worker->control, false);
     count_wait(worker, begin_ns);
-    TRY(replicas_gather_tied(worker->replicas, worker->head->copy, worker->head->elems,
-                             deadline_ns));
+    TRY(replicas_gather_tied(worker->replicas, worker->head->copy, worker->params->type,
+                             worker->head->elems, deadline_ns));
     worker->head_version = version;
     return STATUS_OK;
 }

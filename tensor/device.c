@@ -81,7 +81,19 @@ static enum status check_library_product(void)
     return STATUS_OK;
 }
 
-enum status device_open(enum device_kind kind, int threads, struct device **device_out)
+/* Of each member. */
+static size_t scratch_floats(enum dtype type)
+{
+    return type == DTYPE_FP32 ? 0 : GEMM_SCRATCH_FLOATS;
+}
+
+size_t device_scratch_bytes(enum device_kind kind, int threads, enum dtype type)
+{
+    return kind == DEVICE_CPU ? (size_t)threads * scratch_floats(type) * sizeof(float) : 0;
+}
+
+enum status device_open(enum device_kind kind, int threads, enum dtype type,
+                        struct device **device_out)
 {
     const dnnl_version_t *version = dnnl_version();
     struct device *device = NULL;
@@ -100,6 +112,9 @@ enum status device_open(enum device_kind kind, int threads, struct device **devi
     }
     device->kernels = kernels_cpu();
     TRY_OR(fail, status, stream_create(threads, &device->stream));
+    if (scratch_floats(type) > 0) {
+        TRY_OR(fail, status, stream_reserve(device->stream, scratch_floats(type)));
+    }
     (void)snprintf(device->variant, sizeof(device->variant), "%s onednn-%d.%d.%d-%s",
                    device->kernels->variant, version->major, version->minor, version->patch,
                    library_isa());

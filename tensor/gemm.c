@@ -1,10 +1,11 @@
 #include "tensor/gemm.h"
 
-#include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 
+#include "base/check.h"
+#include "tensor/gemm_tile.h"
 #include "tensor/stream.h"
 
 /* The library's register blocks on x86 have edges that divide these; a tile that ends within one
@@ -26,45 +27,65 @@ struct grid {
 struct split {
     const struct gemm *gemm;
     struct grid grid;
-    atomic_int failed; /* a dnnl_status_t that is not success, from any member */
+    struct stream *stream;
+    atomic_int failed; /* the library's status where it is not success, from any member */
 };
-
-static int library_sgemm(const struct gemm *gemm)
-{
-    /* Per thread, and cheap: a caller that never ran on a team must not start the library's. */
-    omp_set_num_threads(1);
-    return (int)dnnl_sgemm(gemm->op_a == GEMM_PLAIN ? 'N' : 'T',
-                           gemm->op_b == GEMM_PLAIN ? 'N' : 'T', (dnnl_dim_t)gemm->M,
-                           (dnnl_dim_t)gemm->N, (dnnl_dim_t)gemm->K, gemm->alpha, gemm->a,
-                           (dnnl_dim_t)gemm->lda, gemm->b, (dnnl_dim_t)gemm->ldb, gemm->beta,
-                           gemm->c, (dnnl_dim_t)gemm->ldc);
-}
 
 static enum status library_failure(const struct gemm *gemm, int code)
 {
     return status_fail(STATUS_ERR_INVALID,
-                       "matrix product %s%s of %zu x %zu x %zu (M, N, K), lda %zu, ldb %zu, ldc "
-                       "%zu: oneDNN answered status %d",
+                       "matrix product %s%s of %zu x %zu x %zu (M, N, K), %s x %s to %s, lda %zu, "
+                       "ldb %zu, ldc %zu: oneDNN answered status %d",
                        gemm->op_a == GEMM_PLAIN ? "N" : "T", gemm->op_b == GEMM_PLAIN ? "N" : "T",
-                       gemm->M, gemm->N, gemm->K, gemm->lda, gemm->ldb, gemm->ldc, code);
+                       gemm->M, gemm->N, gemm->K, dtype_text(gemm->a_type),
+                       dtype_text(gemm->b_type), dtype_text(gemm->c_type), gemm->lda, gemm->ldb,
+                       gemm->ldc, code);
 }
 
-/* What is left of the formula where the product is empty: c = beta · c. */
+static enum status check_distance(const struct gemm *gemm, const char *name, size_t distance,
+                                  size_t row)
+{
+    if (distance >= row) {
+        return STATUS_OK;
+    }
+    return status_fail(STATUS_ERR_INVALID,
+                       "matrix product %s%s of %zu x %zu x %zu (M, N, K): %s is %zu, expected at "
+                       "least the %zu elements of a row",
+                       gemm->op_a == GEMM_PLAIN ? "N" : "T", gemm->op_b == GEMM_PLAIN ? "N" : "T",
+                       gemm->M, gemm->N, gemm->K, name, distance, row);
+}
+
+/* Blocks of a 16-bit operand reach the library with distances of their own, so what is wrong with
+ * the caller's is found here. */
+static enum status check_distances(const struct gemm *gemm)
+{
+    TRY(check_distance(gemm, "lda", gemm->lda, gemm->op_a == GEMM_PLAIN ? gemm->K : gemm->M));
+    TRY(check_distance(gemm, "ldb", gemm->ldb, gemm->op_b == GEMM_PLAIN ? gemm->N : gemm->K));
+    return check_distance(gemm, "ldc", gemm->ldc, gemm->N);
+}
+
+/* What is left of the formula where the product is empty: c = beta · c. Zero is the same bits, all
+ * zero, in every type. */
 static void scale_c(const struct gemm *gemm)
 {
     for (size_t row = 0; row < gemm->M; row++) {
-        float *c = gemm->c + row * gemm->ldc;
+        void *c = dtype_at(gemm->c, gemm->c_type, row * gemm->ldc);
         if (gemm->beta == 0.0F) {
-            memset(c, 0, gemm->N * sizeof(*c));
+            memset(c, 0, gemm->N * dtype_bytes(gemm->c_type));
             continue;
         }
         for (size_t column = 0; column < gemm->N; column++) {
-            c[column] *= gemm->beta;
+            ((float *)c)[column] *= gemm->beta;
         }
     }
 }
 
-enum status gemm_run_alone(const struct gemm *gemm)
+static bool all_fp32(const struct gemm *gemm)
+{
+    return gemm->a_type == DTYPE_FP32 && gemm->b_type == DTYPE_FP32 && gemm->c_type == DTYPE_FP32;
+}
+
+static enum status run_whole(const struct gemm *gemm, float *scratch)
 {
     if (gemm->M == 0 || gemm->N == 0) {
         return STATUS_OK;
@@ -73,8 +94,15 @@ enum status gemm_run_alone(const struct gemm *gemm)
         scale_c(gemm);
         return STATUS_OK;
     }
-    const int code = library_sgemm(gemm);
-    return code == dnnl_success ? STATUS_OK : library_failure(gemm, code);
+    const int code = gemm_tile_run(gemm, scratch);
+    return code == 0 ? STATUS_OK : library_failure(gemm, code);
+}
+
+enum status gemm_run_alone(const struct gemm *gemm)
+{
+    ENSURE(all_fp32(gemm), "a 16-bit product outside a stream, which has the scratch for it");
+    TRY(check_distances(gemm));
+    return run_whole(gemm, NULL);
 }
 
 static size_t largest_share(size_t count, size_t grain, int parts)
@@ -124,13 +152,14 @@ static void run_tile(void *context, int part, int parts)
     if (row == row_end || column == column_end) {
         return;
     }
-    tile.a += tile.op_a == GEMM_PLAIN ? row * tile.lda : row;
-    tile.b += tile.op_b == GEMM_PLAIN ? column : column * tile.ldb;
-    tile.c += row * tile.ldc + column;
+    tile.a = dtype_const_at(tile.a, tile.a_type, tile.op_a == GEMM_PLAIN ? row * tile.lda : row);
+    tile.b =
+        dtype_const_at(tile.b, tile.b_type, tile.op_b == GEMM_PLAIN ? column : column * tile.ldb);
+    tile.c = dtype_at(tile.c, tile.c_type, row * tile.ldc + column);
     tile.M = row_end - row;
     tile.N = column_end - column;
-    const int code = library_sgemm(&tile);
-    if (code != dnnl_success) {
+    const int code = gemm_tile_run(&tile, stream_scratch(split->stream, part));
+    if (code != 0) {
         atomic_store(&split->failed, code);
     }
 }
@@ -138,16 +167,23 @@ static void run_tile(void *context, int part, int parts)
 enum status gemm_run(const struct gemm *gemm, struct stream *stream)
 {
     const int threads = stream_threads(stream);
-    struct split split = {.gemm = gemm};
+    struct split split = {.gemm = gemm, .stream = stream};
 
+    ENSURE(gemm->beta == 0.0F || gemm->c_type == DTYPE_FP32, "beta %g with a C of %s",
+           (double)gemm->beta, dtype_text(gemm->c_type));
+    ENSURE(all_fp32(gemm) || stream_scratch_floats(stream) >= GEMM_SCRATCH_FLOATS,
+           "%s x %s to %s needs scratch of %zu floats, reserved are %zu", dtype_text(gemm->a_type),
+           dtype_text(gemm->b_type), dtype_text(gemm->c_type), GEMM_SCRATCH_FLOATS,
+           stream_scratch_floats(stream));
+    TRY(check_distances(gemm));
     /* Each factor is below the limit before the next product is made, so none overflows. */
     if (threads == 1 || gemm->M == 0 || gemm->N == 0 || gemm->K == 0 ||
         (gemm->M < ALONE_LIMIT && gemm->N < ALONE_LIMIT && gemm->M * gemm->N < ALONE_LIMIT &&
          gemm->K < ALONE_LIMIT && gemm->M * gemm->N * gemm->K < ALONE_LIMIT)) {
-        return gemm_run_alone(gemm);
+        return run_whole(gemm, stream_scratch(stream, 0));
     }
     split.grid = choose_grid(gemm, threads);
     stream_run(stream, run_tile, &split);
     const int code = atomic_load(&split.failed);
-    return code == dnnl_success ? STATUS_OK : library_failure(gemm, code);
+    return code == 0 ? STATUS_OK : library_failure(gemm, code);
 }

@@ -1,9 +1,12 @@
 /*
- * gemm -- C = alpha·op(A)·op(B) + beta·C on row-major fp32 matrices.
+ * gemm -- C = alpha·op(A)·op(B) + beta·C on row-major matrices of fp32, bf16 or fp16.
  *
  * A front to oneDNN's dnnl_sgemm, one library thread a call; the team of the stream splits the
- * work into tiles whose edges depend on (op, M, N, K) and the team's size only. So equal shapes
- * and teams give equal bits, whatever runs beside it.
+ * work into tiles whose edges depend on (op, M, N, K) and the team's size only. So equal shapes,
+ * types and teams give equal bits, whatever runs beside it.
+ *
+ * Everything is multiplied and summed in fp32. A 16-bit operand is widened block by block into the
+ * scratch of the member that reads it, a 16-bit C is rounded once (tensor/gemm_tile.h).
  */
 #ifndef TENSOR_GEMM_H
 #define TENSOR_GEMM_H
@@ -11,6 +14,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "tensor/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,33 +27,54 @@ enum gemm_op {
     GEMM_TRANSPOSED
 };
 
+/* The blocks of a product with a 16-bit type: small enough that scratch is some MiB a member,
+ * large enough that the library packs and the members widen little beside what they multiply. */
+#define GEMM_BLOCK_ROWS    1024
+#define GEMM_BLOCK_COLUMNS 1008
+#define GEMM_BLOCK_DEPTH   1024
+
+/* A block's lines, whichever way they run, and the pad behind each (of at most 1024 lines). */
+#define GEMM_SCRATCH_PAD      16
+#define GEMM_SCRATCH_A_FLOATS ((size_t)GEMM_BLOCK_ROWS * GEMM_BLOCK_DEPTH + (size_t)32 * 1024)
+#define GEMM_SCRATCH_B_FLOATS ((size_t)GEMM_BLOCK_COLUMNS * GEMM_BLOCK_DEPTH + (size_t)32 * 1024)
+#define GEMM_SCRATCH_C_FLOATS ((size_t)GEMM_BLOCK_ROWS * GEMM_BLOCK_COLUMNS + (size_t)32 * 1024)
+
+/* What stream_reserve() has to give each member before a product with a 16-bit type. */
+#define GEMM_SCRATCH_FLOATS (GEMM_SCRATCH_A_FLOATS + GEMM_SCRATCH_B_FLOATS + GEMM_SCRATCH_C_FLOATS)
+
 /*
  *   a  op(A) is (M,K), rows `lda` elements apart as stored      read
  *   b  op(B) is (K,N), rows `ldb` elements apart as stored      read
  *   c  (M,N), rows `ldc` elements apart      overwritten; beta != 0: read and accumulated
  *
- * beta = 0 never reads c (a NaN there does not survive). M, N or K of 0 is allowed.
+ * beta = 0 never reads c (a NaN there does not survive); with a 16-bit c it must be 0. M, N or K of
+ * 0 is allowed. Distances are in elements. Zeroed types mean fp32.
  */
 struct gemm {
     enum gemm_op op_a;
     enum gemm_op op_b;
+    enum dtype a_type;
+    enum dtype b_type;
+    enum dtype c_type;
     size_t M;
     size_t N;
     size_t K;
     float alpha;
     float beta;
-    const float *a;
-    const float *b;
-    float *c;
+    const void *a;
+    const void *b;
+    void *c;
     size_t lda;
     size_t ldb;
     size_t ldc;
 };
 
-/* Splits over the stream's team. A library error is a status that names the shape. */
+/* Splits over the stream's team, which needs GEMM_SCRATCH_FLOATS for 16-bit types. Rows that
+ * overlap (an lda, ldb or ldc that is too small), or a library error: STATUS_ERR_INVALID with the
+ * shape. */
 enum status gemm_run(const struct gemm *gemm, struct stream *stream);
 
-/* The same on the calling thread alone: for kernels that already run on a team. */
+/* fp32 only, on the calling thread alone: for kernels that already run on a team. */
 enum status gemm_run_alone(const struct gemm *gemm);
 
 #ifdef __cplusplus

@@ -2,17 +2,27 @@
 
 #include <string.h>
 #ifdef WEIR_KERNELS_V3
-#include <cpuid.h>
 #include <stdbool.h>
+#if __GNUC__ < 12
+#include <cpuid.h>
+#endif
 #endif
 
 #include "tensor/kernels/layernorm.h"
 #include "tensor/kernels_cpu.h"
 
 #ifdef WEIR_KERNELS_V3
+#if __GNUC__ >= 12
+/* The builtin has asked the processor and the system at start: no instruction that a virtual
+ * machine intercepts, so that a product may ask for the table each time. */
+static bool processor_runs_v3(void)
+{
+    return __builtin_cpu_supports("x86-64-v3") != 0;
+}
+#else
 /* All that the compiler may use in files compiled for x86-64-v3 and the baseline lacks. The
  * builtin also asks whether the system saves the wide registers; three small features it does not
- * know in every compiler. */
+ * know in these compilers. */
 static bool processor_runs_v3(void)
 {
     unsigned eax = 0;
@@ -31,6 +41,7 @@ static bool processor_runs_v3(void)
     }
     return __get_cpuid(0x80000001U, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_LZCNT) != 0;
 }
+#endif
 #endif
 
 const struct kernel_ops *kernels_cpu_find(const char *variant)

@@ -7,6 +7,10 @@
  * B sequences, T positions, C hidden, H heads, D = C/H, V vocabulary, F the MLP's inner size,
  * N = B·T rows.
  *
+ * A tensor in the model's number format is a `void *`, its format the `type` that comes before the
+ * stream; all others are fp32. Whatever the format, all arithmetic is in fp32: a 16-bit tensor is
+ * widened as it is read and rounded once as it is written (tensor/dtype.h).
+ *
  * The CPU variants are the same sources compiled for x86-64-v3 and for the baseline; numbers may
  * differ between variants in the last bits, never between runs of one variant.
  */
@@ -18,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tensor/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,8 +37,20 @@ struct adam_step {
     float beta2;
     float eps;
     float weight_decay; /* 0 for one-dimensional parameters */
-    float grad_scale;   /* the clip coefficient, 1 where nothing is clipped */
+    float grad_scale;   /* what gradients are multiplied by: clip coefficient / loss scale */
     int64_t update;     /* t = 1, 2, ... */
+    void *copy;         /* of 16 bits, gets the new weight rounded; NULL: there is none */
+    enum dtype copy_type;
+};
+
+/* Gradient descent with momentum for one update of one tensor; see kernels/sgd.h. */
+struct sgd_step {
+    float lr;
+    float momentum;
+    float weight_decay; /* 0 for one-dimensional parameters */
+    float grad_scale;   /* these as Adam's */
+    void *copy;
+    enum dtype copy_type;
 };
 
 /* A shard of the embedding; see kernels/embedding.h. */
@@ -45,6 +62,18 @@ struct embedding_shape {
     size_t first_token; /* of them */
     size_t whole_vocab; /* V */
     size_t types;       /* rows of the table of token types, 0 without */
+};
+
+/* Which elements a dropout drops; see kernels/dropout.h. */
+struct dropout {
+    uint64_t seed;
+    uint32_t site;         /* with `layer` names the dropout; no site of other random numbers */
+    uint32_t layer;        /* of the whole model */
+    uint32_t threshold;    /* rng_mask_threshold() of the probability */
+    uint64_t first_sample; /* the first row's, counted through the whole run */
+    size_t positions;      /* rows of a sample here */
+    size_t first_row;      /* of these rows, counted from position 0 here of first_sample */
+    size_t first_position; /* of every sample here */
 };
 
 /* A block of rows and a shard of the head; see kernels/head.h. */
@@ -80,6 +109,16 @@ struct attention_shape {
     size_t head_size; /* D */
 };
 
+/* Dropout of attention's weights; see kernels/attention.h. */
+struct attention_dropout {
+    uint64_t seed;
+    uint32_t site;
+    uint32_t layer;        /* of the whole model */
+    uint32_t threshold;    /* rng_mask_threshold() */
+    uint64_t first_sample; /* of the batch, by its running number in the whole run */
+    size_t first_head;     /* of this shard */
+};
+
 /* How elements are combined; see kernels/combine.h. */
 enum combine_op {
     COMBINE_SUM,
@@ -89,76 +128,108 @@ enum combine_op {
 struct kernel_ops {
     const char *variant; /* "cpu-v3", "cpu-base" */
 
+    /* out (n) = in in another number format, rounded to the nearest; out == in for equal formats
+     * only. `stream` may be NULL: on the caller's thread. */
+    enum status (*convert)(void *out, enum dtype out_type, const void *in, enum dtype in_type,
+                           size_t elems, struct stream *stream);
+
     /* out (N,C) = wte[token] + wpe[position] + wtt[type] where this shard has the token, else 0;
-     * types and wtt are NULL without token types. */
+     * types and wtt are NULL without token types. out is fp32 in every format. */
     enum status (*embedding_forward)(float *out, const int32_t *tokens, const int32_t *types,
-                                     const float *wte, const float *wpe, const float *wtt,
-                                     const struct embedding_shape *shape, struct stream *stream);
+                                     const void *wte, const void *wpe, const void *wtt,
+                                     const struct embedding_shape *shape, enum dtype type,
+                                     struct stream *stream);
     /* dwte += for the tokens of this shard, dwpe (T,C) += and dwtt (types,C) += for all; in
      * ascending (b,t) for each row, whatever the team. */
-    enum status (*embedding_backward)(float *dwte, float *dwpe, float *dwtt, const float *dout,
+    enum status (*embedding_backward)(float *dwte, float *dwpe, float *dwtt, const void *dout,
                                       const int32_t *tokens, const int32_t *types,
-                                      const struct embedding_shape *shape, struct stream *stream);
+                                      const struct embedding_shape *shape, enum dtype type,
+                                      struct stream *stream);
 
     /* out (N,C), mean (N), rstd (N) overwritten. */
-    enum status (*layernorm_forward)(float *out, float *mean, float *rstd, const float *in,
+    enum status (*layernorm_forward)(void *out, float *mean, float *rstd, const void *in,
                                      const float *weight, const float *bias, size_t rows, size_t C,
-                                     float eps, struct stream *stream);
+                                     float eps, enum dtype type, struct stream *stream);
     /* din (N,C) = dresidual + the norm's own input gradient (dresidual may be NULL: zero; din may
-     * alias dresidual or dout); dweight (C) +=, dbias (C) +=. `partials`: layernorm_partials(C)
+     * alias dresidual, and in fp32 dout); dweight (C) +=, dbias (C) +=. `partials`: layernorm_partials(C)
      * floats of workspace. */
-    enum status (*layernorm_backward)(float *din, float *dweight, float *dbias, const float *dout,
-                                      const float *dresidual, const float *in, const float *weight,
+    enum status (*layernorm_backward)(void *din, float *dweight, float *dbias, const float *dout,
+                                      const void *dresidual, const void *in, const float *weight,
                                       const float *mean, const float *rstd, size_t rows, size_t C,
-                                      float *partials, struct stream *stream);
+                                      float *partials, enum dtype type, struct stream *stream);
 
     /* out (N,K) = in + bias: adds bias (K) to each row in place. */
-    enum status (*bias_forward)(float *inout, const float *bias, size_t rows, size_t K,
-                                struct stream *stream);
+    enum status (*bias_forward)(void *inout, const void *bias, size_t rows, size_t K,
+                                enum dtype type, struct stream *stream);
     /* dbias (K) += column sums of dout (N,K), rows in ascending order. */
-    enum status (*bias_backward)(float *dbias, const float *dout, size_t rows, size_t K,
-                                 struct stream *stream);
+    enum status (*bias_backward)(float *dbias, const void *dout, size_t rows, size_t K,
+                                 enum dtype type, struct stream *stream);
 
     /* pre (N,F) is the matmul's output, bias (F); pre = pre + bias kept for the backward,
      * out (N,F) = gelu(pre), tanh form. */
-    enum status (*bias_gelu_forward)(float *out, float *pre, const float *bias, size_t rows,
-                                     size_t F, struct stream *stream);
+    enum status (*bias_gelu_forward)(void *out, void *pre, const void *bias, size_t rows, size_t F,
+                                     enum dtype type, struct stream *stream);
+    /* out (n) = gelu(pre), with the bits that bias_gelu_forward made of this pre. */
+    enum status (*gelu_forward)(void *out, const void *pre, size_t elems, enum dtype type,
+                                struct stream *stream);
     /* din (N,F) = dout · gelu'(pre); din may alias dout; dbias (F) += column sums of din. */
-    enum status (*bias_gelu_backward)(float *din, float *dbias, const float *dout, const float *pre,
-                                      size_t rows, size_t F, struct stream *stream);
+    enum status (*bias_gelu_backward)(void *din, float *dbias, const void *dout, const void *pre,
+                                      size_t rows, size_t F, enum dtype type,
+                                      struct stream *stream);
 
-    /* out (N,C) = residual + in + bias (C); out may alias in or residual. */
-    enum status (*bias_residual_forward)(float *out, const float *in, const float *bias,
-                                         const float *residual, size_t rows, size_t C,
-                                         struct stream *stream);
+    /* out (N,C) = residual + in + bias (C); in is fp32 in every format; out may alias residual, and
+     * in fp32 `in`. */
+    enum status (*bias_residual_forward)(void *out, const float *in, const void *bias,
+                                         const void *residual, size_t rows, size_t C,
+                                         enum dtype type, struct stream *stream);
+
+    /* out (N,C) = k · in, where k is 0 or 1 / (1 - p) as an element's random number says; in is fp32
+     * in every format; in fp32 out may alias in. Without dropout: convert. */
+    enum status (*dropout_forward)(void *out, const float *in, size_t rows, size_t C,
+                                   const struct dropout *dropout, enum dtype type,
+                                   struct stream *stream);
+    /* din (N,C) = k · dout, with the same k; din may alias dout. */
+    enum status (*dropout_backward)(void *din, const void *dout, size_t rows, size_t C,
+                                    const struct dropout *dropout, enum dtype type,
+                                    struct stream *stream);
+    /* out (N,C) = residual + k · (in + bias), otherwise as bias_residual_forward. */
+    enum status (*bias_residual_dropout_forward)(void *out, const float *in, const void *bias,
+                                                 const void *residual, size_t rows, size_t C,
+                                                 const struct dropout *dropout, enum dtype type,
+                                                 struct stream *stream);
 
     /* Causal self-attention: qkv (B,T,3·H·D) as Q|K|V blocks, heads contiguous in each; out
-     * (B,T,H·D); lse (B,H,T) the log-sum-exp of each row. No (T,T) matrix in memory.
+     * (B,T,H·D); lse (B,H,T) the log-sum-exp of each row. No (T,T) matrix in memory. `dropout`
+     * of the weights: NULL for none.
      * `workspace`: attention_workspace_floats(shape, threads). */
-    enum status (*attention_forward)(float *out, float *lse, const float *qkv,
-                                     const struct attention_shape *shape, float *workspace,
-                                     struct stream *stream);
-    /* dqkv (B,T,3·H·D) overwritten. */
-    enum status (*attention_backward)(float *dqkv, const float *dout, const float *out,
-                                      const float *qkv, const float *lse,
-                                      const struct attention_shape *shape, float *workspace,
-                                      struct stream *stream);
+    enum status (*attention_forward)(void *out, float *lse, const void *qkv,
+                                     const struct attention_shape *shape,
+                                     const struct attention_dropout *dropout, float *workspace,
+                                     enum dtype type, struct stream *stream);
+    /* dqkv (B,T,3·H·D) overwritten; `dropout` as the forward had it. */
+    enum status (*attention_backward)(void *dqkv, const float *dout, const void *out,
+                                      const void *qkv, const float *lse,
+                                      const struct attention_shape *shape,
+                                      const struct attention_dropout *dropout, float *workspace,
+                                      enum dtype type, struct stream *stream);
 
     /* The head of a block of rows in three parts, between which the shards of the vocabulary
      * exchange a head_row a row. First: logits (rows,stride) = exp(x·wteᵀ - max of the row), own
-     * (rows) =; x (rows,C) and wte (vocab,C) read. stride: head_logits_stride(). */
-    enum status (*head_logits)(float *logits, struct head_row *own, const float *x,
-                               const float *wte, const int32_t *targets, const float *mask,
-                               const struct head_shape *shape, struct stream *stream);
+     * (rows) =; x (rows,C) and wte (vocab,C) read. stride: head_logits_stride(). In a 16-bit
+     * type the first and third need gemm's scratch in the stream. */
+    enum status (*head_logits)(float *logits, struct head_row *own, const void *x, const void *wte,
+                               const int32_t *targets, const float *mask,
+                               const struct head_shape *shape, enum dtype type,
+                               struct stream *stream);
     /* Second: losses (rows) = -log p(target), 0 where masked, not scaled by loss_seed; with
      * `gradients`, logits become dlogits. */
     enum status (*head_loss)(float *logits, double *losses, const struct head_rows *all,
                              const int32_t *targets, const float *mask,
                              const struct head_shape *shape, bool gradients, struct stream *stream);
     /* Third: dwte (vocab,C) += dlogitsᵀ·x, then dx (rows,C) = dlogits·wte, of which the sum over
-     * the shards is the gradient; dx may alias x. */
-    enum status (*head_backward)(float *dx, float *dwte, const float *x, const float *dlogits,
-                                 const float *wte, const struct head_shape *shape,
+     * the shards is the gradient; in fp32 dx may alias x. */
+    enum status (*head_backward)(float *dx, float *dwte, const void *x, const float *dlogits,
+                                 const void *wte, const struct head_shape *shape, enum dtype type,
                                  struct stream *stream);
 
     /* out (n) = a + b, element by element; out may alias either. */
@@ -175,6 +246,12 @@ struct kernel_ops {
     /* One fused pass over weight, moment1, moment2 and grad (n each). */
     enum status (*adam)(float *weight, float *moment1, float *moment2, const float *grad,
                         size_t elems, const struct adam_step *step, struct stream *stream);
+    /* One fused pass over weight, moment and grad (n each). */
+    enum status (*sgd)(float *weight, float *moment, const float *grad, size_t elems,
+                       const struct sgd_step *step, struct stream *stream);
+    /* The elements of in (n) that are zero, of either sign. */
+    enum status (*count_zeros)(size_t *count_out, const float *in, size_t elems,
+                               struct stream *stream);
 };
 
 /* Workspace sizes; they depend on shapes and the team only. */

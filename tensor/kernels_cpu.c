@@ -6,11 +6,15 @@
 #include "tensor/kernels/attention.h"
 #include "tensor/kernels/bias.h"
 #include "tensor/kernels/combine.h"
+#include "tensor/kernels/convert.h"
+#include "tensor/kernels/count_zeros.h"
+#include "tensor/kernels/dropout.h"
 #include "tensor/kernels/embedding.h"
 #include "tensor/kernels/gelu.h"
 #include "tensor/kernels/head.h"
 #include "tensor/kernels/layernorm.h"
 #include "tensor/kernels/residual.h"
+#include "tensor/kernels/sgd.h"
 #include "tensor/kernels/sum_squares.h"
 
 #define TEXT(word)     #word
@@ -18,6 +22,7 @@
 
 const struct kernel_ops KERNEL(kernels_cpu) = {
     .variant = "cpu-" TEXT_OF(WEIR_KERNEL_VARIANT),
+    .convert = KERNEL(convert),
     .embedding_forward = KERNEL(embedding_forward),
     .embedding_backward = KERNEL(embedding_backward),
     .layernorm_forward = KERNEL(layernorm_forward),
@@ -25,8 +30,12 @@ const struct kernel_ops KERNEL(kernels_cpu) = {
     .bias_forward = KERNEL(bias_forward),
     .bias_backward = KERNEL(bias_backward),
     .bias_gelu_forward = KERNEL(bias_gelu_forward),
+    .gelu_forward = KERNEL(gelu_forward),
     .bias_gelu_backward = KERNEL(bias_gelu_backward),
     .bias_residual_forward = KERNEL(bias_residual_forward),
+    .dropout_forward = KERNEL(dropout_forward),
+    .dropout_backward = KERNEL(dropout_backward),
+    .bias_residual_dropout_forward = KERNEL(bias_residual_dropout_forward),
     .attention_forward = KERNEL(attention_forward),
     .attention_backward = KERNEL(attention_backward),
     .head_logits = KERNEL(head_logits),
@@ -36,4 +45,6 @@ const struct kernel_ops KERNEL(kernels_cpu) = {
     .combine = KERNEL(combine),
     .sum_squares = KERNEL(sum_squares),
     .adam = KERNEL(adam),
+    .sgd = KERNEL(sgd),
+    .count_zeros = KERNEL(count_zeros),
 };

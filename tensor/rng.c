@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "base/check.h"
+
 #define PHILOX_ROUNDS 10
 
 /* Rounds of the permutation's Feistel network; four are enough for a pseudo-random permutation
@@ -137,4 +139,37 @@ uint64_t rng_permute(const struct rng_purpose *purpose, uint64_t epoch, uint64_t
         place = order_walk(&order, place);
     } while (place >= count);
     return place;
+}
+
+struct rng_mask rng_mask_of(uint64_t seed, uint32_t site, uint32_t layer, uint64_t sample)
+{
+    const struct rng_purpose purpose = {.seed = seed, .site = site, .layer = layer};
+    uint64_t words[2];
+
+    purpose_block(&purpose, sample, words);
+    return (struct rng_mask){.key = words[0]};
+}
+
+uint16_t rng_mask_number(struct rng_mask mask, uint64_t element)
+{
+    const uint64_t block = element / 8;
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), 0, 0};
+    const uint32_t key[2] = {(uint32_t)mask.key, (uint32_t)(mask.key >> 32)};
+    uint32_t out[4];
+
+    rng_philox(counter, key, out);
+    return (uint16_t)(out[element % 8 / 2] >> 16 * (element % 2));
+}
+
+uint32_t rng_mask_threshold(double p)
+{
+    const double nearest = floor(p * 65536.0 + 0.5);
+
+    ENSURE(p >= 0.0 && p < 1.0, "dropout probability %g, expected [0, 1)", p);
+    return nearest < 65535.0 ? (uint32_t)nearest : 65535U;
+}
+
+float rng_mask_scale(uint32_t threshold)
+{
+    return (float)(65536.0 / (65536.0 - (double)threshold));
 }

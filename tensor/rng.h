@@ -39,6 +39,26 @@ uint64_t rng_uniform(const struct rng_purpose *purpose, uint64_t index);
 uint64_t rng_permute(const struct rng_purpose *purpose, uint64_t epoch, uint64_t count,
                      uint64_t index);
 
+/* The 16-bit numbers that decide which elements of one sample a dropout keeps. Element e has number
+ * e % 8 of the 128 bits of counter e / 8, lowest bits first, so that any part of a tensor can be
+ * asked for alone. kernels/philox_cpu.h makes many at once. */
+struct rng_mask {
+    uint64_t key;
+};
+
+/* Of sample `sample` of the whole run, counted through its epochs, at a site of a layer. Sites of
+ * masks are no sites of other purposes. */
+struct rng_mask rng_mask_of(uint64_t seed, uint32_t site, uint32_t layer, uint64_t sample);
+
+uint16_t rng_mask_number(struct rng_mask mask, uint64_t element);
+
+/* An element is kept where its number is the threshold or more: round(p · 65536) for dropping with
+ * probability p in [0, 1), at most 65535; 0 keeps all. */
+uint32_t rng_mask_threshold(double p);
+
+/* What kept elements are multiplied by: 1 / (1 - threshold / 65536). */
+float rng_mask_scale(uint32_t threshold);
+
 #ifdef __cplusplus
 }
 #endif

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "tensor/arena.h"
 
 /* Waking a thread takes up to this long where its processor has gone to sleep (virtual machines
  * most of all), so spinning for as long costs at most twice what the better choice would. The
@@ -44,6 +45,9 @@ struct stream {
     int threads;
     int started;     /* members whose thread runs, the caller not counted */
     int64_t spin_ns; /* 0 where there are more members than processors */
+    size_t scratch_floats;
+    struct arena scratch_memory;        /* owns */
+    float *scratch[STREAM_MAX_THREADS]; /* in scratch_memory */
     struct member members[STREAM_MAX_THREADS];
 };
 
@@ -202,6 +206,46 @@ void stream_run(struct stream *stream, stream_part_fn fn, void *context)
     }
 }
 
+static void carve_scratch(struct stream *stream, size_t floats)
+{
+    for (int part = 0; part < stream->threads; part++) {
+        stream->scratch[part] = arena_take_floats(&stream->scratch_memory, floats);
+    }
+}
+
+/* By the member that will use it, so that its pages lie near. */
+static void touch_scratch(void *context, int part, int parts)
+{
+    const struct stream *stream = context;
+
+    (void)parts;
+    memset(stream->scratch[part], 0, stream->scratch_floats * sizeof(float));
+}
+
+enum status stream_reserve(struct stream *stream, size_t floats)
+{
+    ENSURE(stream->scratch_floats == 0 && floats > 0, "%zu floats beside %zu of each member",
+           floats, stream->scratch_floats);
+    arena_measure(&stream->scratch_memory, "scratch of the compute team");
+    carve_scratch(stream, floats);
+    TRY(arena_allocate(&stream->scratch_memory, false));
+    carve_scratch(stream, floats);
+    stream->scratch_floats = floats;
+    stream_run(stream, touch_scratch, stream);
+    return STATUS_OK;
+}
+
+float *stream_scratch(const struct stream *stream, int part)
+{
+    DCHECK(part >= 0 && part < stream->threads, "part %d of %d", part, stream->threads);
+    return stream->scratch[part];
+}
+
+size_t stream_scratch_floats(const struct stream *stream)
+{
+    return stream->scratch_floats;
+}
+
 void stream_share(size_t count, size_t grain, int part, int parts, size_t *begin, size_t *end)
 {
     const size_t grains = count / grain + (count % grain != 0);
@@ -228,6 +272,7 @@ void stream_destroy(struct stream **stream)
     for (int part = 1; part <= gone->started; part++) {
         (void)pthread_join(gone->members[part].thread, NULL);
     }
+    arena_release(&gone->scratch_memory);
     free(gone);
     *stream = NULL;
 }

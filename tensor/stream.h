@@ -39,7 +39,18 @@ void stream_run(struct stream *stream, stream_part_fn fn, void *context);
  * `grain` (the last one takes the rest). */
 void stream_share(size_t count, size_t grain, int part, int parts, size_t *begin, size_t *end);
 
-/* Ends the threads and nulls the caller's pointer; NULL is fine. */
+/* Gives each member `floats` of memory of its own, which it touches itself, aligned to 128 bytes;
+ * once, at start: STATUS_ERR_NO_MEMORY leaves the stream without. Operations lend it with
+ * stream_scratch() and leave nothing in it that the next one needs. */
+enum status stream_reserve(struct stream *stream, size_t floats);
+
+/* The memory of member `part`; without stream_reserve() NULL. */
+float *stream_scratch(const struct stream *stream, int part);
+
+/* Floats of each member's, 0 without stream_reserve(). */
+size_t stream_scratch_floats(const struct stream *stream);
+
+/* Ends the threads, frees the memory and nulls the caller's pointer; NULL is fine. */
 void stream_destroy(struct stream **stream);
 
 #ifdef __cplusplus

@@ -102,8 +102,8 @@ static void take_signal(struct crew *crew, int signal)
         return;
     }
     crew->stop_signal = signal;
-    log_info("signal %d (%s): every rank ends after the step it is in; nothing is saved, because "
-             "there are no checkpoints yet; a second signal kills the job at once",
+    log_info("signal %d (%s): every rank ends after the step it is in, with a checkpoint; a second "
+             "signal kills the job at once",
              signal, strsignal(signal));
     tell_all(crew, told_signal(crew));
 }

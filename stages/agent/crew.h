@@ -42,6 +42,7 @@ struct crew_config {
     const char *log_dir;    /* exists */
     bool truncate_logs;     /* begin them anew; else append after a line that names the attempt */
     const char *job;        /* WEIR_JOB */
+    int32_t restarts; /* TORCHELASTIC_RESTART_COUNT: how often the job has been started before */
     const char *master_addr;
     int32_t master_port;
     int64_t grace_ns;         /* from TERM to KILL after a stop signal */

@@ -49,6 +49,7 @@ static enum status start_process(struct crew_member *member, const struct crew_c
     char rank[NUMBER_BYTES];
     char world[NUMBER_BYTES];
     char port[NUMBER_BYTES];
+    char restarts[NUMBER_BYTES];
     const struct process_variable variables[] = {
         {env_name(ENV_RANK), rank},
         {env_name(ENV_LOCAL_RANK), rank},
@@ -57,7 +58,7 @@ static enum status start_process(struct crew_member *member, const struct crew_c
         {"GROUP_RANK", "0"},
         {env_name(ENV_MASTER_ADDR), config->master_addr},
         {env_name(ENV_MASTER_PORT), port},
-        {env_name(ENV_RESTART_COUNT), "0"},
+        {env_name(ENV_RESTART_COUNT), restarts},
         {"OMP_NUM_THREADS", "1"},
         {env_name(ENV_JOB), config->job},
     };
@@ -72,6 +73,7 @@ static enum status start_process(struct crew_member *member, const struct crew_c
     (void)snprintf(rank, sizeof(rank), "%d", member->rank);
     (void)snprintf(world, sizeof(world), "%d", config->processes);
     (void)snprintf(port, sizeof(port), "%d", config->master_port);
+    (void)snprintf(restarts, sizeof(restarts), "%d", config->restarts);
     return process_start(&process, &member->process);
 }
 

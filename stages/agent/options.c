@@ -10,6 +10,8 @@
 #define NAME_BYTES 32
 #define PORT_MOST  65535
 
+#define RESTARTS_MOST 1000000
+
 enum option {
     OPTION_NPROC_PER_NODE,
     OPTION_NNODES,
@@ -44,7 +46,9 @@ void agent_options_print_help(FILE *out)
         "  --log-dir DIR        where rank-N.log go [<run directory>/logs]\n"
         "  --master-addr HOST   told to the processes as MASTER_ADDR [127.0.0.1]\n"
         "  --master-port PORT   told to them as MASTER_PORT [29500]\n"
-        "  --max-restarts N     0 only, until there are checkpoints to restart from\n"
+        "  --max-restarts N     after a failure, start again up to N times, from the last "
+        "checkpoint\n"
+        "                       or, where there is none yet, from the beginning [0]\n"
         "  --nnodes N           1 only: several hosts (--node-rank, --hostfile) come later\n"
         "  --help               this text\n"
         "\n"
@@ -131,8 +135,7 @@ static enum status read_option(enum option option, const char *value, struct age
     case OPTION_MASTER_PORT:
         return read_number(option, value, 1, PORT_MOST, &options->master_port);
     case OPTION_MAX_RESTARTS:
-        return read_only_value(option, value, "0",
-                               "a restart continues from a checkpoint, and there are none yet");
+        return read_number(option, value, 0, RESTARTS_MOST, &options->max_restarts);
     case OPTION_LOG_DIR:
         options->log_dir = value;
         return STATUS_OK;

@@ -2,8 +2,8 @@
  * options -- what `weir agent` (and so ./launch) is asked for on its command line.
  *
  * Options have torchrun's names, with dashes or underscores, `--name=value` or `--name value`, and
- * stand before the command. What later versions will do (several hosts, restarts from
- * checkpoints) is known by name and refused by name.
+ * stand before the command. What later versions will do (several hosts) is known by name and
+ * refused by name.
  */
 #ifndef STAGES_AGENT_OPTIONS_H
 #define STAGES_AGENT_OPTIONS_H
@@ -24,6 +24,7 @@ struct agent_options {
     const char *master_addr; /* 127.0.0.1 */
     int32_t master_port;     /* 29500 */
     const char *log_dir;     /* NULL: <run directory>/logs */
+    int32_t max_restarts;    /* --max-restarts; 0: a failure ends the job */
     bool help;               /* --help: nothing else is read */
     int command;             /* index in argv of `train`; argc where there is none and help */
 };

@@ -5,6 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Read from a file at a time: a few pages of the stack. */
+#define BLOCK_ELEMS ((size_t)2048)
+
 static void shape_text(const struct safetensors_entry *entry, char *text, size_t text_bytes)
 {
     int used = snprintf(text, text_bytes, "[");
@@ -70,8 +73,22 @@ static const struct safetensors_entry *find_param(const struct safetensors *file
     return entry;
 }
 
+/* In blocks, because a file's data may begin at any byte. */
+static void put_run(struct param *param, const struct param_run *run, const void *data)
+{
+    float values[BLOCK_ELEMS];
+
+    for (size_t done = 0; done < run->elems; done += BLOCK_ELEMS) {
+        size_t count = run->elems - done < BLOCK_ELEMS ? run->elems - done : BLOCK_ELEMS;
+
+        memcpy(values, (const char *)data + (run->whole + done) * sizeof(float),
+               count * sizeof(float));
+        param_put(param, run->here + done, count, values);
+    }
+}
+
 static enum status import_param(const struct safetensors *file, const char *path,
-                                const char *prefix, const struct param *param, float *weight)
+                                const char *prefix, struct param *param)
 {
     const struct safetensors_entry *entry = find_param(file, path, prefix, param);
 
@@ -81,8 +98,7 @@ static enum status import_param(const struct safetensors *file, const char *path
     for (int64_t r = 0; r < param_runs(param); r++) {
         struct param_run run = param_run_at(param, r);
 
-        memcpy(weight + run.here, (const char *)entry->data + run.whole * sizeof(float),
-               run.elems * sizeof(float));
+        put_run(param, &run, entry->data);
     }
     return STATUS_OK;
 }
@@ -121,11 +137,13 @@ enum status weights_import(const char *path, const char *prefix, struct params *
 
     TRY(safetensors_open(path, &file));
     for (int32_t i = 0; i < params->count && status >= 0; i++) {
-        status = import_param(file, path, prefix, &params->table[i], params->table[i].weight);
+        status = import_param(file, path, prefix, &params->table[i]);
     }
     if (status >= 0 && head->copy != NULL) {
         parameters_word_embedding(shape, &wte);
-        status = import_param(file, path, prefix, &wte, head->copy);
+        wte.type = params->type;
+        wte.weight = head->copy;
+        status = import_param(file, path, prefix, &wte);
     }
     safetensors_close(&file);
     return status;

@@ -2,8 +2,8 @@
  * weights -- a model's weights in and out of safetensors, in Hugging Face's GPT-2 names.
  *
  * Layouts are the file's own (Conv1D: input × output; c_attn columns Q|K|V), so nothing is
- * permuted. Files hold whole tensors: each rank reads and writes its own parameters, and of a
- * sharded one its own part. The tied head is not written twice; one of its own is `lm_head.weight`.
+ * permuted. Files hold whole tensors in fp32: each rank reads its own parameters, and of a sharded
+ * one its own part; it writes the main params of what it owns. The tied head is not written twice; one of its own is `lm_head.weight`.
  */
 #ifndef STAGES_CHECKPOINT_WEIGHTS_H
 #define STAGES_CHECKPOINT_WEIGHTS_H
@@ -35,30 +35,33 @@ enum status weights_check_import(const char *path, const char *prefix,
 /* What stands in a file for a parameter: name, type and whole shape; no data. */
 void weights_entry(const struct param *param, struct safetensors_entry *entry_out);
 
-/* The file of one stage as one of its tensor-parallel shards sees it: `model.safetensors` where
+/* The file of one stage as one of its ranks sees it: `model.safetensors` where
  * `stages` is 1, else `model-0000k-of-0000n.safetensors`, k = stage + 1. `directory` exists, and is
- * the same for all shards. */
+ * the same for all of them. */
 struct weights_file {
     const char *directory; /* borrows */
     int32_t stage;
     int32_t stages;
-    int32_t shard; /* 0 … tp-1 */
+    int32_t shard;   /* 0 … tp-1 */
+    int32_t replica; /* 0 … dp-1 */
 };
 
 /*
- * Writes a stage's parameters as one file of whole tensors, which its shards fill together:
+ * Writes a stage's parameters, the fp32 main params, as one file of whole tensors, which its shards
+ * and replicas fill together:
  *
- *     shard 0 begins · a round of all shards · each writes · a round · shard 0 ends
+ *     the first begins · a round of all · each writes · a round · the first ends
  *
- * The rounds are the caller's. Until the end the file has a temporary name, so that its own never
- * stands for half of it; a call that fails removes it. Parameters that are not sharded are those of
- * shard 0. Replicas have the same parameters, and one of them writes.
+ * The first is shard 0 of replica 0. The rounds are the caller's. Until the end the file has a
+ * temporary name, so that its own never stands for half of it; a call that fails removes it.
+ * Parameters that are not sharded are those of shard 0. Each replica writes its slice of a sliced
+ * one, replica 0 those that are not sliced.
  */
 enum status weights_export_begin(const struct weights_file *file, const struct params *params);
 enum status weights_export_write(const struct weights_file *file, const struct params *params);
 enum status weights_export_end(const struct weights_file *file);
 
-/* Where another shard failed, or a round: removes what shard 0 began and did not end. */
+/* Where another rank failed, or a round: removes what the first began and did not end. */
 void weights_export_discard(const struct weights_file *file);
 
 /* What an index is made from. All borrowed. */

@@ -88,7 +88,8 @@ enum status weights_export_begin(const struct weights_file *file, const struct p
     struct safetensors_layout layout = {.header = NULL};
     enum status status = STATUS_OK;
 
-    ENSURE(file->shard == 0, "shard %d makes the file of shard 0", file->shard);
+    ENSURE(file->shard == 0 && file->replica == 0, "shard %d of replica %d makes the file",
+           file->shard, file->replica);
     TRY(file_path(file, path));
     TRY(make_layout(path, params, &layout));
     status = file_shared_create(path, layout.file_bytes);
@@ -124,35 +125,57 @@ static enum status check_header(const struct file_shared *shared,
     return status;
 }
 
+/* What this replica owns of a stretch, which may be nothing. */
+static enum status put_run(const struct file_shared *shared, size_t at, const struct param *param,
+                           const struct param_run *run)
+{
+    size_t own_end = param->own_first + param->own_elems;
+    size_t run_end = run->here + run->elems;
+    size_t begin = run->here > param->own_first ? run->here : param->own_first;
+    size_t end = run_end < own_end ? run_end : own_end;
+
+    if (begin >= end) {
+        return STATUS_OK;
+    }
+    return file_shared_put(shared, at + (run->whole + (begin - run->here)) * sizeof(float),
+                           param->main + (begin - param->own_first), (end - begin) * sizeof(float));
+}
+
 static enum status put_param(const struct file_shared *shared, size_t at, const struct param *param)
 {
     for (int64_t r = 0; r < param_runs(param); r++) {
         struct param_run run = param_run_at(param, r);
 
-        TRY(file_shared_put(shared, at + run.whole * sizeof(float), param->weight + run.here,
-                            run.elems * sizeof(float)));
+        TRY(put_run(shared, at, param, &run));
     }
     return STATUS_OK;
 }
 
-/* This shard's part of the file; what every shard has is written once. */
+/* What every shard has, or every replica, is written by the first. */
+static bool writes(const struct weights_file *file, const struct param *param)
+{
+    return (param->sharded || file->shard == 0) && (param->sliced || file->replica == 0);
+}
+
+/* This rank's part of the file. */
 static enum status put_params(const struct file_shared *shared,
-                              const struct safetensors_layout *layout, int32_t shard,
-                              const struct params *params)
+                              const struct safetensors_layout *layout,
+                              const struct weights_file *file, const struct params *params)
 {
     enum status status = STATUS_OK;
 
     for (int32_t i = 0; i < params->count; i++) {
         const struct param *param = &params->table[i];
 
-        if (status >= 0 && (param->sharded || shard == 0)) {
+        if (status >= 0 && writes(file, param)) {
             status = put_param(shared, layout->at[i], param);
         }
     }
     return status;
 }
 
-static enum status put_shard(const char *path, int32_t shard, const struct params *params)
+static enum status put_shard(const char *path, const struct weights_file *file,
+                             const struct params *params)
 {
     struct safetensors_layout layout = {.header = NULL};
     struct file_shared shared = {.open = false};
@@ -161,7 +184,7 @@ static enum status put_shard(const char *path, int32_t shard, const struct param
     TRY(make_layout(path, params, &layout));
     TRY_OR(done, status, file_shared_open(path, layout.file_bytes, &shared));
     TRY_OR(done, status, check_header(&shared, &layout));
-    status = put_params(&shared, &layout, shard, params);
+    status = put_params(&shared, &layout, file, params);
 done:
     safetensors_layout_release(&layout);
     return close_after(&shared, status);
@@ -173,7 +196,7 @@ enum status weights_export_write(const struct weights_file *file, const struct p
     enum status status = STATUS_OK;
 
     TRY(file_path(file, path));
-    status = put_shard(path, file->shard, params);
+    status = put_shard(path, file, params);
     if (status < 0) {
         file_shared_remove(path);
     }
@@ -184,7 +207,8 @@ enum status weights_export_end(const struct weights_file *file)
 {
     char path[FILE_PATH_BYTES];
 
-    ENSURE(file->shard == 0, "shard %d ends the file of shard 0", file->shard);
+    ENSURE(file->shard == 0 && file->replica == 0, "shard %d of replica %d ends the file",
+           file->shard, file->replica);
     TRY(file_path(file, path));
     return file_shared_publish(path);
 }

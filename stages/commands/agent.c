@@ -1,16 +1,20 @@
 /* agent -- `weir agent [options] train CONFIG …`: starts the stage processes of a job here. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "collectives/job_directory.h"
 #include "stages/agent/crew.h"
 #include "stages/agent/options.h"
+#include "stages/checkpoint/store.h"
 #include "stages/commands/command.h"
 #include "stages/config.h"
 #include "stages/exit_code.h"
@@ -77,19 +81,18 @@ static enum status report_failure(const struct config *config, const struct crew
     return status;
 }
 
-static enum status run_crew(const struct config *config, const struct crew_config *crew_config)
+/* One attempt, from the start of its processes to the end of the last one. */
+static enum status run_crew(const struct config *config, const struct crew_config *crew_config,
+                            struct crew_outcome *outcome)
 {
     struct crew *crew = NULL;
-    struct crew_outcome outcome = {.rank = -1};
     enum status status = STATUS_OK;
 
+    *outcome = (struct crew_outcome){.rank = -1};
     TRY_OR(done, status, crew_create(crew_config, &crew));
-    TRY_OR(done, status, crew_run(crew, &outcome));
-    if (crew_outcome_code(&outcome) != 0) {
-        exit_code_keep(crew_outcome_code(&outcome));
-    }
-    if (outcome.rank >= 0) {
-        status = report_failure(config, crew, &outcome);
+    TRY_OR(done, status, crew_run(crew, outcome));
+    if (outcome->rank >= 0) {
+        status = report_failure(config, crew, outcome);
     }
 
 done:
@@ -115,17 +118,97 @@ static enum status choose_log_dir(const struct config *config, const struct agen
     return STATUS_OK;
 }
 
+/* Whether the same, started again, may do better: what was refused would be refused again, and a
+ * signal meant it. */
+static bool may_restart(const struct crew_outcome *outcome)
+{
+    return outcome->rank >= 0 && outcome->signal == 0 &&
+           crew_outcome_code(outcome) != EXIT_CODE_REFUSED;
+}
+
+/* The attempts of one job. */
+struct attempts {
+    struct config config; /* of the next one */
+    char **arguments;     /* owns the array; of its processes */
+    int32_t most;         /* restarts */
+};
+
+/* What `arguments` say, with --overwrite only where the configuration says so now. */
+static enum status copy_arguments(struct attempts *attempts, char **arguments)
+{
+    static char overwrite[] = "--overwrite";
+    size_t count = 0;
+    size_t kept = 0;
+
+    while (arguments[count] != NULL) {
+        count++;
+    }
+    free(attempts->arguments);
+    attempts->arguments = calloc(count + 2, sizeof(*attempts->arguments));
+    if (attempts->arguments == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "no memory for %zu arguments", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(arguments[i], overwrite) != 0) {
+            attempts->arguments[kept++] = arguments[i];
+        }
+    }
+    if (attempts->config.train.overwrite) {
+        attempts->arguments[kept] = overwrite;
+    }
+    return STATUS_OK;
+}
+
+/* The next attempt goes on from the last checkpoint; where the run has none yet, all that is there is
+ * what the failed attempt has made, and it begins again. */
+static enum status prepare_restart(struct attempts *attempts, char **arguments, int32_t processes)
+{
+    struct config *config = &attempts->config;
+
+    config->train.overwrite = false;
+    if (run_directory_state(config) == RUN_INCOMPLETE &&
+        (config->checkpoint.resume == RESUME_NEVER || !store_has_any(config->checkpoint.dir))) {
+        config->train.overwrite = true;
+    }
+    TRY(copy_arguments(attempts, arguments));
+    return train_check(config, processes);
+}
+
+static enum status run_attempts(struct attempts *attempts, struct crew_config *crew,
+                                char **arguments)
+{
+    struct crew_outcome outcome = {.rank = -1};
+    enum status status = copy_arguments(attempts, arguments);
+    char job[JOB_BYTES];
+
+    while (status >= 0) {
+        TRY(name_job(job, sizeof(job)));
+        crew->job = job;
+        crew->arguments = attempts->arguments;
+        status = run_crew(&attempts->config, crew, &outcome);
+        if (!may_restart(&outcome) || crew->restarts == attempts->most) {
+            break;
+        }
+        crew->restarts++;
+        crew->truncate_logs = false;
+        log_warn("the job is started again: restart %d of %d", crew->restarts, attempts->most);
+        status = prepare_restart(attempts, arguments, crew->processes);
+    }
+    if (crew_outcome_code(&outcome) != 0) {
+        exit_code_keep(crew_outcome_code(&outcome));
+    }
+    return status;
+}
+
 static enum status start_job(const struct config *config, const struct agent_options *options,
                              char **arguments)
 {
-    char job[JOB_BYTES];
     char log_dir[FILE_PATH_BYTES];
+    struct attempts attempts = {.config = *config, .most = options->max_restarts};
     struct crew_config crew = {
         .program = this_program,
-        .arguments = arguments,
         .log_dir = log_dir,
         .truncate_logs = config->train.overwrite,
-        .job = job,
         .master_addr = options->master_addr,
         .master_port = options->master_port,
         .grace_ns = GRACE_NS,
@@ -134,19 +217,19 @@ static enum status start_job(const struct config *config, const struct agent_opt
         .err = STDERR_FILENO,
         .keeps_stdout = isatty(STDOUT_FILENO) == 1,
     };
+    enum status status = STATUS_OK;
 
     TRY(count_processes(config, options, &crew.processes));
     if (run_directory_state(config) == RUN_FINISHED) {
-        (void)printf("%s is finished; look at it with `weir trace %s`, or start again with "
-                     "--overwrite\n",
-                     config->train.run_dir, config->train.run_dir);
+        run_directory_print_finished(config);
         return STATUS_OK;
     }
     TRY(train_check(config, crew.processes));
-    TRY(name_job(job, sizeof(job)));
     TRY(choose_log_dir(config, options, log_dir, sizeof(log_dir)));
     TRY(file_make_directories(log_dir));
-    return run_crew(config, &crew);
+    status = run_attempts(&attempts, &crew, arguments);
+    free(attempts.arguments);
+    return status;
 }
 
 enum status command_agent(int argc, char **argv)

@@ -16,6 +16,7 @@ extern "C" {
 #endif
 
 enum status command_agent(int argc, char **argv);
+enum status command_checkpoint(int argc, char **argv);
 enum status command_config(int argc, char **argv);
 enum status command_plan(int argc, char **argv);
 enum status command_trace(int argc, char **argv);

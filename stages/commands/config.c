@@ -100,12 +100,23 @@ static enum status explain(const char *word)
     return print_key(key);
 }
 
+/* As comments of the file, so that it still reads back. */
+static void print_notes(const struct config *config)
+{
+    char text[LEGAL_BYTES];
+
+    for (int32_t i = 0; config_note(config, i, text, sizeof(text)); i++) {
+        (void)printf("# %s\n", text);
+    }
+}
+
 static enum status print_resolved(int argc, char **argv)
 {
     struct config *config = NULL;
     enum status status = STATUS_OK;
 
     TRY(config_load(argv[1], argv + 2, argc - 2, &config));
+    print_notes(config);
     status = config_write_yaml(config, stdout);
     config_destroy(&config);
     return status;

@@ -54,7 +54,8 @@ static const char help_text[] =
     "\n"
     "Prints the plan of each pipeline rank with its bubble, peak memory and messages, before\n"
     "anything runs. With CONFIG the plan is that of the job, and what each rank moves in a step\n"
-    "is shown too; without it, the plan is of these options:\n"
+    "and holds is shown too; where it holds more than train.memory_limit, the exit code is 1.\n"
+    "Without CONFIG, the plan is of these options:\n"
     "\n"
     "  --pp N                   pipeline ranks (1)\n"
     "  --num-microbatches N     micro-batches a step\n"
@@ -302,7 +303,8 @@ static int terminal_columns(void)
 }
 
 static enum status print_report(const struct request *request, const struct plan *compute,
-                                const struct plan *lowered, const struct plan_traffic *traffic)
+                                const struct plan *lowered, const struct plan_traffic *traffic,
+                                const struct plan_memory *memory)
 {
     const double *c = request->costs;
     struct plan_print print = {
@@ -319,6 +321,7 @@ static enum status print_report(const struct request *request, const struct plan
     }
     print.report = &report;
     print.traffic = traffic;
+    print.memory = memory;
     switch (request->format) {
     case PLAN_FORMAT_JSON:
         status = plan_print_json(&print, stdout);
@@ -342,6 +345,7 @@ static enum status make_and_print(struct request *request)
     struct plan *compute = NULL;
     struct plan *lowered = NULL;
     struct plan_traffic traffic = {0};
+    struct plan_memory memory = {0};
     enum status status;
 
     TRY(load_shape(request));
@@ -349,13 +353,15 @@ static enum status make_and_print(struct request *request)
     /* Proved with the report. */
     TRY_OR(done, status, plan_lower(compute, &lowered));
     TRY_OR(done, status, plan_traffic_make(request->loaded, lowered, &traffic));
-    TRY_OR(done, status, print_report(request, compute, lowered, &traffic));
-    if (fflush(stdout) != 0) {
-        status =
-            status_fail(STATUS_ERR_IO, "weir plan: writing to stdout failed: %s", strerror(errno));
-    }
+    TRY_OR(done, status, plan_memory_make(request->loaded, lowered, &memory));
+    TRY_OR(done, status, print_report(request, compute, lowered, &traffic, &memory));
+    status = fflush(stdout) == 0
+                 ? plan_memory_check(&memory)
+                 : status_fail(STATUS_ERR_IO, "weir plan: writing to stdout failed: %s",
+                               strerror(errno));
 
 done:
+    plan_memory_release(&memory);
     plan_traffic_release(&traffic);
     plan_destroy(&lowered);
     plan_destroy(&compute);

@@ -88,6 +88,49 @@ static json_t *json_traffic(const struct plan_traffic *traffic)
     return kinds;
 }
 
+static json_t *json_bytes(const struct plan_memory *memory, int kind)
+{
+    json_t *bytes = json_array();
+
+    for (int32_t rank = 0; bytes != NULL && rank < memory->count; rank++) {
+        const struct memory_table *table = &memory->ranks[rank];
+        size_t number = kind < MEMORY_KINDS ? table->bytes[kind] : table->total_bytes;
+
+        if (json_array_append_new(bytes, json_integer((json_int_t)number)) != 0) {
+            json_decref(bytes);
+            return NULL;
+        }
+    }
+    return bytes;
+}
+
+static json_t *json_state_each(const struct plan_memory *memory)
+{
+    const double *each = memory->state_each;
+
+    return json_pack("[f, f, f, f]", each[0], each[1], each[2], each[3]);
+}
+
+/* For each kind, and the total, the bytes of each rank; the bytes of state a parameter of the
+ * largest rank by ZeRO stage. */
+static json_t *json_memory(const struct plan_memory *memory)
+{
+    int64_t limit = memory->config->train.memory_limit;
+    json_t *object =
+        json_pack("{s:o, s:i, s:o}", "limit", limit > 0 ? json_integer(limit) : json_null(),
+                  "largest_rank", memory->largest, "state_each", json_state_each(memory));
+
+    for (int kind = 0; object != NULL && kind <= MEMORY_KINDS; kind++) {
+        const char *key = kind < MEMORY_KINDS ? memory_key((enum memory_kind)kind) : "total";
+
+        if (json_object_set_new(object, key, json_bytes(memory, kind)) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
 /* Takes what it is given; NULL where memory ran out on the way. */
 static json_t *json_plan(const struct plan_print *print)
 {
@@ -111,13 +154,25 @@ static json_t *json_plan(const struct plan_print *print)
         "ranks", json_lines(print->compute), "lowered", json_lines(print->lowered));
 }
 
+/* Without a model nothing has a size. */
+static bool has_memory(const struct plan_print *print)
+{
+    return print->memory != NULL && print->memory->count > 0;
+}
+
 enum status plan_print_json(const struct plan_print *print, FILE *out)
 {
     json_t *root = json_plan(print);
+    bool failed = root == NULL;
     int written;
 
-    if (root != NULL && print->traffic->count > 0 &&
-        json_object_set_new(root, "traffic", json_traffic(print->traffic)) != 0) {
+    if (!failed && print->traffic->count > 0) {
+        failed = json_object_set_new(root, "traffic", json_traffic(print->traffic)) != 0;
+    }
+    if (!failed && has_memory(print)) {
+        failed = json_object_set_new(root, "memory", json_memory(print->memory)) != 0;
+    }
+    if (failed) {
         json_decref(root);
         root = NULL;
     }
@@ -178,6 +233,9 @@ enum status plan_print_summary(const struct plan_print *print, const char *prefi
                   report->perf_depth);
     if (print->traffic->count > 0) {
         plan_traffic_print(print->traffic, prefix, out);
+    }
+    if (has_memory(print)) {
+        plan_memory_print(print->memory, prefix, out);
     }
     return ferror(out) != 0 ? status_fail(STATUS_ERR_IO, "plan: writing its summary failed")
                             : STATUS_OK;

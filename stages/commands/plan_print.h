@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "scheduler/plan.h"
 #include "scheduler/plan_report.h"
+#include "stages/commands/plan_memory.h"
 #include "stages/commands/plan_traffic.h"
 
 #ifdef __cplusplus
@@ -21,6 +22,7 @@ struct plan_print {
     const struct plan *lowered; /* borrows */
     const struct plan_report *report;
     const struct plan_traffic *traffic; /* borrows; empty without a model */
+    const struct plan_memory *memory;   /* borrows; likewise */
     double F;
     double I;
     double W;

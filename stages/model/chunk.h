@@ -7,6 +7,12 @@
  * logits, loss, dlogits, and at once dX (in place of the head's input) and dW, block by block; so
  * I of that chunk starts from a finished dX and W has no head part.
  *
+ * What F does not keep (stages/model/recompute.h) it makes in the workspace; I begins with making it
+ * again in the gradient set, where W finds it.
+ *
+ * `void *` is in the model dtype. n rows of a micro-batch's N are here, all of them without sequence
+ * parallelism (stages/model/shape.h).
+ *
  * Knows nothing of plans, lanes or steps: the worker hands it pointers.
  */
 #ifndef STAGES_MODEL_CHUNK_H
@@ -29,22 +35,26 @@ extern "C" {
 /* What F keeps of one micro-batch. */
 struct chunk_slot {
     struct layer_stash *layers; /* owns the array */
-    float **outputs;            /* owns the array; y (N,C) of each layer that is not sent */
-    float *embedded;            /* (N,C), where the chunk begins with the embedding */
-    float *final;               /* (N,C) final norm, then its gradient; with a head only */
-    float *final_mean;          /* (N) */
-    float *final_rstd;          /* (N) */
-    const float *input;         /* borrows: what F read, until I has ended */
-    const int32_t *tokens;      /* borrows: what F read, until W has ended */
-    const int32_t *types;       /* borrows: likewise; NULL without token types */
+    /* Owns the array: y (n,C) of each layer that is not sent; NULL with full recompute. */
+    void **outputs;
+    void *embedded;        /* (n,C), where the chunk begins with the embedding */
+    void *final;           /* (n,C) final norm, then its gradient; with a head only */
+    float *final_mean;     /* (n) */
+    float *final_rstd;     /* (n) */
+    const void *input;     /* borrows: what F read, until I has ended */
+    const int32_t *tokens; /* borrows: what F read, until W has ended */
+    const int32_t *types;  /* borrows: likewise; NULL without token types */
+    struct masks masks;    /* as F had them */
 };
 
-/* What I keeps of one micro-batch for W. */
+/* What I keeps of one micro-batch for W: gradients, and what it makes again of F's results. */
 struct chunk_gradients {
     struct layer_gradients *layers; /* owns the array */
-    float **inputs; /* owns the array; gradient (N,C) at the input of each layer: [0] only where
+    struct layer_stash *again;      /* owns the array; with recompute */
+    void **outputs; /* owns the array; with full recompute, what the slot has without it */
+    void **inputs;  /* owns the array; gradient (n,C) at the input of each layer: [0] only where
                        there is an embedding below, [i] always */
-    float *output;  /* (N,C) at the chunk's output; with a head only, else it is a message */
+    void *output;   /* (n,C) at the chunk's output; with a head only, else it is a message */
 };
 
 struct chunk {
@@ -58,21 +68,23 @@ struct chunk {
     int32_t gradient_count;
     struct workspace *workspace; /* borrows; of the rank, not of this chunk */
     struct arena stash;          /* owns */
-    struct arena kept;           /* owns: the gradient sets */
+    struct arena kept;           /* owns: the gradient sets, but for */
+    struct arena again;          /* owns: what they have of F's results */
     struct device *device;       /* borrows until release */
 };
 
 /* The two ends of a micro-batch's way through the chunk; what does not apply is NULL. */
 struct chunk_io {
-    const float *input;     /* F: (N,C), from the previous virtual stage */
-    float *output;          /* F: (N,C), for the next virtual stage */
-    const float *doutput;   /* I, W: (N,C), from the next virtual stage */
-    float *dinput;          /* I: (N,C), for the previous virtual stage */
+    const void *input;      /* F: (n,C), from the previous virtual stage */
+    void *output;           /* F: (n,C), for the next virtual stage */
+    const void *doutput;    /* I, W: (n,C), from the next virtual stage */
+    void *dinput;           /* I: (n,C), for the previous virtual stage */
     const int32_t *tokens;  /* F: (B,T), with the embedding */
     const int32_t *types;   /* F: (B,T), with the embedding of a model with token types */
     const int32_t *targets; /* F: (B,T), with the head */
     const float *mask;      /* F: (B,T), with the head */
-    float loss_seed;        /* F, with the head: 1 / targets of the global batch */
+    int64_t first_sample;   /* running number, in the whole run, of the first sequence */
+    float loss_seed;        /* F, with the head: loss scale / targets of the global batch */
     double loss_sum;        /* F, with the head: written */
 };
 
@@ -87,7 +99,7 @@ enum status chunk_allocate(struct chunk *chunk);
 
 enum status chunk_forward(struct chunk *chunk, int32_t slot, struct chunk_io *io);
 
-/* F without gradients: the slot is free again when it returns. */
+/* F without gradients and without dropout: the slot is free again when it returns. */
 enum status chunk_evaluate(struct chunk *chunk, int32_t slot, struct chunk_io *io);
 
 enum status chunk_backward_input(struct chunk *chunk, int32_t slot, int32_t gradient,

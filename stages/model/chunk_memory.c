@@ -5,26 +5,32 @@
 #include "base/check.h"
 #include "stages/model/chunk.h"
 
+/* Whether somebody of this chunk reads the output of layer i: the layer above, or the head. */
+static bool keeps_output(const struct chunk_range *range, int32_t layer)
+{
+    return layer + 1 < range->layers || range->has_head;
+}
+
 static void carve_slot(struct chunk *chunk, struct chunk_slot *slot)
 {
     const struct model_shape *shape = &chunk->shape;
     const struct chunk_range *range = &chunk->range;
-    size_t N = shape->B * shape->T;
+    size_t n = model_own_rows(shape);
 
     /* With nothing above it in this chunk, the embedding goes straight to the out buffer. */
     if (range->has_embedding && (range->layers > 0 || range->has_head)) {
-        slot->embedded = arena_take_floats(&chunk->stash, N * shape->C);
+        slot->embedded = model_take(shape, &chunk->stash, n * shape->C);
     }
     for (int32_t i = 0; i < range->layers; i++) {
-        layer_stash_carve(&slot->layers[i], shape, &chunk->stash);
-        if (i + 1 < range->layers || range->has_head) {
-            slot->outputs[i] = arena_take_floats(&chunk->stash, N * shape->C);
+        layer_stash_carve_kept(&slot->layers[i], shape, range->recompute, &chunk->stash);
+        if (keeps_output(range, i) && range->recompute != RECOMPUTE_FULL) {
+            slot->outputs[i] = model_take(shape, &chunk->stash, n * shape->C);
         }
     }
     if (range->has_head) {
-        slot->final = arena_take_floats(&chunk->stash, N * shape->C);
-        slot->final_mean = arena_take_floats(&chunk->stash, N);
-        slot->final_rstd = arena_take_floats(&chunk->stash, N);
+        slot->final = model_take(shape, &chunk->stash, n * shape->C);
+        slot->final_mean = arena_take_floats(&chunk->stash, n);
+        slot->final_rstd = arena_take_floats(&chunk->stash, n);
     }
 }
 
@@ -32,17 +38,21 @@ static void carve_gradients(struct chunk *chunk, struct chunk_gradients *set)
 {
     const struct model_shape *shape = &chunk->shape;
     const struct chunk_range *range = &chunk->range;
-    size_t N = shape->B * shape->T;
+    size_t n = model_own_rows(shape);
 
     for (int32_t i = 0; i < range->layers; i++) {
         layer_gradients_carve(&set->layers[i], shape, &chunk->kept);
         if (i > 0 || range->has_embedding) {
-            set->inputs[i] = arena_take_floats(&chunk->kept, N * shape->C);
+            set->inputs[i] = model_take(shape, &chunk->kept, n * shape->C);
+        }
+        layer_stash_carve_again(&set->again[i], shape, range->recompute, &chunk->again);
+        if (keeps_output(range, i) && range->recompute == RECOMPUTE_FULL) {
+            set->outputs[i] = model_take(shape, &chunk->again, n * shape->C);
         }
     }
     /* Without layers below, the final norm's gradient is what the previous stage gets. */
     if (range->has_head && (range->layers > 0 || range->has_embedding)) {
-        set->output = arena_take_floats(&chunk->kept, N * shape->C);
+        set->output = model_take(shape, &chunk->kept, n * shape->C);
     }
 }
 
@@ -79,7 +89,10 @@ static enum status allocate_tables(struct chunk *chunk)
 
         set->layers = calloc(layers, sizeof(*set->layers));
         set->inputs = calloc(layers, sizeof(*set->inputs));
-        if (set->layers == NULL || set->inputs == NULL) {
+        set->again = calloc(layers, sizeof(*set->again));
+        set->outputs = calloc(layers, sizeof(*set->outputs));
+        if (set->layers == NULL || set->inputs == NULL || set->again == NULL ||
+            set->outputs == NULL) {
             return status_fail(STATUS_ERR_NO_MEMORY, "gradient set of %zu layers", layers);
         }
     }
@@ -108,6 +121,7 @@ enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
     }
     arena_measure(&chunk->stash, "stashes");
     arena_measure(&chunk->kept, "dY");
+    arena_measure(&chunk->again, "recomputed");
     carve(chunk);
     return STATUS_OK;
 }
@@ -116,6 +130,7 @@ enum status chunk_allocate(struct chunk *chunk)
 {
     TRY(arena_allocate(&chunk->stash, true));
     TRY(arena_allocate(&chunk->kept, true));
+    TRY(arena_allocate(&chunk->again, true));
     carve(chunk);
     return STATUS_OK;
 }
@@ -129,6 +144,8 @@ void chunk_release(struct chunk *chunk)
     for (int32_t i = 0; i < chunk->gradient_count && chunk->gradients != NULL; i++) {
         free(chunk->gradients[i].layers);
         free(chunk->gradients[i].inputs);
+        free(chunk->gradients[i].again);
+        free(chunk->gradients[i].outputs);
     }
     free(chunk->slots);
     free(chunk->gradients);
@@ -136,5 +153,6 @@ void chunk_release(struct chunk *chunk)
     chunk_tensors_release(&chunk->sums);
     arena_release(&chunk->stash);
     arena_release(&chunk->kept);
+    arena_release(&chunk->again);
     memset(chunk, 0, sizeof(*chunk));
 }

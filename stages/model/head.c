@@ -41,7 +41,7 @@ static bool any_target(const float *mask, size_t rows)
 
 /* Logits, losses and, where asked for, dlogits of a block; adds to *loss_sum. */
 static enum status block_forward(const struct head *head, const struct head_shape *block,
-                                 const float *x, const int32_t *targets, const float *mask,
+                                 const void *x, const int32_t *targets, const float *mask,
                                  bool gradients, double *loss_sum)
 {
     const struct kernel_ops *ops = device_kernels(head->device);
@@ -55,7 +55,7 @@ static enum status block_forward(const struct head *head, const struct head_shap
     double losses[HEAD_BLOCK_ROWS];
 
     TRY(ops->head_logits(head->buffers.logits, head->buffers.rows + all.shard * all.stride, x,
-                         head->weight, targets, mask, block, stream));
+                         head->weight, targets, mask, block, head->type, stream));
     TRY(tensor_parallel_gather(head->tp, head->buffers.rows, all.stride * sizeof(struct head_row)));
     TRY(ops->head_loss(head->buffers.logits, losses, &all, targets, mask, block, gradients,
                        stream));
@@ -65,22 +65,21 @@ static enum status block_forward(const struct head *head, const struct head_shap
     return STATUS_OK;
 }
 
-static enum status block_backward(const struct head *head, const struct head_shape *block, float *x)
+static enum status block_backward(const struct head *head, const struct head_shape *block, void *x)
 {
-    float *dx = head->tp->size > 1 ? head->shared : x;
+    const struct kernel_ops *ops = device_kernels(head->device);
+    struct stream *stream = device_stream(head->device);
+    bool in_place = head->type == DTYPE_FP32 && head->tp->size == 1;
+    float *dx = in_place ? x : head->hidden;
     size_t elems = block->rows * block->hidden;
 
-    TRY(device_kernels(head->device)
-            ->head_backward(dx, head->gradient, x, head->buffers.logits, head->weight, block,
-                            device_stream(head->device)));
+    TRY(ops->head_backward(dx, head->gradient, x, head->buffers.logits, head->weight, block,
+                           head->type, stream));
     TRY(tensor_parallel_sum(head->tp, dx, elems));
-    if (dx != x) {
-        memcpy(x, dx, elems * sizeof(*x));
-    }
-    return STATUS_OK;
+    return in_place ? STATUS_OK : ops->convert(x, head->type, dx, DTYPE_FP32, elems, stream);
 }
 
-enum status head_train(const struct head *head, float *x, const int32_t *targets, const float *mask,
+enum status head_train(const struct head *head, void *x, const int32_t *targets, const float *mask,
                        double *loss_sum_out)
 {
     size_t C = head->shape.hidden;
@@ -88,19 +87,44 @@ enum status head_train(const struct head *head, float *x, const int32_t *targets
 
     for (size_t row = 0; row < head->shape.rows; row += HEAD_BLOCK_ROWS) {
         struct head_shape block = block_at(head, row);
+        void *rows = dtype_at(x, head->type, row * C);
 
         if (!any_target(mask + row, block.rows)) {
-            memset(x + row * C, 0, block.rows * C * sizeof(*x));
+            memset(rows, 0, block.rows * C * dtype_bytes(head->type));
             continue;
         }
-        TRY(block_forward(head, &block, x + row * C, targets + row, mask + row, true, &loss_sum));
-        TRY(block_backward(head, &block, x + row * C));
+        TRY(block_forward(head, &block, rows, targets + row, mask + row, true, &loss_sum));
+        TRY(block_backward(head, &block, rows));
     }
     *loss_sum_out = loss_sum;
     return STATUS_OK;
 }
 
-enum status head_evaluate(const struct head *head, const float *x, const int32_t *targets,
+enum status head_train_partial(const struct head *head, const void *x, const int32_t *targets,
+                               const float *mask, double *loss_sum_out)
+{
+    const struct kernel_ops *ops = device_kernels(head->device);
+    size_t C = head->shape.hidden;
+    double loss_sum = 0.0;
+
+    for (size_t row = 0; row < head->shape.rows; row += HEAD_BLOCK_ROWS) {
+        struct head_shape block = block_at(head, row);
+        const void *rows = dtype_const_at(x, head->type, row * C);
+        float *dx = head->hidden + row * C;
+
+        if (!any_target(mask + row, block.rows)) {
+            memset(dx, 0, block.rows * C * sizeof(*dx));
+            continue;
+        }
+        TRY(block_forward(head, &block, rows, targets + row, mask + row, true, &loss_sum));
+        TRY(ops->head_backward(dx, head->gradient, rows, head->buffers.logits, head->weight, &block,
+                               head->type, device_stream(head->device)));
+    }
+    *loss_sum_out = loss_sum;
+    return STATUS_OK;
+}
+
+enum status head_evaluate(const struct head *head, const void *x, const int32_t *targets,
                           const float *mask, double *loss_sum_out)
 {
     double loss_sum = 0.0;
@@ -111,8 +135,8 @@ enum status head_evaluate(const struct head *head, const float *x, const int32_t
         if (!any_target(mask + row, block.rows)) {
             continue;
         }
-        TRY(block_forward(head, &block, x + row * head->shape.hidden, targets + row, mask + row,
-                          false, &loss_sum));
+        TRY(block_forward(head, &block, dtype_const_at(x, head->type, row * head->shape.hidden),
+                          targets + row, mask + row, false, &loss_sum));
     }
     *loss_sum_out = loss_sum;
     return STATUS_OK;

@@ -8,6 +8,8 @@
  * numbers a row, and the gradient of x is the sum of what all have. Blocks without a target are
  * skipped, by all shards alike, because targets and mask are the same on all.
  *
+ * x and its gradient are in the model dtype, logits, losses and the gradient's sum in fp32.
+ *
  * Losses are added in double, rows ascending; training and evaluation give equal ones.
  */
 #ifndef STAGES_MODEL_HEAD_H
@@ -33,12 +35,14 @@ struct head_buffers {
 
 struct head {
     struct head_shape shape; /* rows: N, of the micro-batch */
-    const float *weight;     /* borrows; (V here,C) */
+    enum dtype type;         /* of x and the weight */
+    const void *weight;      /* borrows; (V here,C) */
     float *gradient;         /* borrows; (V here,C); evaluation: unused */
     struct head_buffers buffers;
-    /* Borrows: (block,C) where tp > 1, in shared memory: the partial gradients of x are added up
-     * there, and the sum goes to x. Else, and in evaluation, unused. */
-    float *shared;
+    /* Borrows: (block,C) where tp > 1, in shared memory, or x is of 16 bits: the gradient of x is
+     * made and added up there, and goes to x when it is whole. Of head_train_partial() (N,C). Else,
+     * and in evaluation, unused. */
+    float *hidden;
     const struct tensor_parallel *tp;
     struct device *device;
 };
@@ -50,11 +54,16 @@ void head_buffers_carve(struct head_buffers *buffers, const struct head_shape *s
 
 /* x (N,C) is read and, block by block, replaced by its gradient; the head's gradient +=;
  * *loss_sum_out = the sum over unmasked rows of -log p(target), not scaled by loss_seed. */
-enum status head_train(const struct head *head, float *x, const int32_t *targets, const float *mask,
+enum status head_train(const struct head *head, void *x, const int32_t *targets, const float *mask,
                        double *loss_sum_out);
 
+/* The same, but x is only read, and head->hidden (N,C) becomes what this shard has of its gradient, a
+ * part of the sum over the shards: for callers that want that sum for their own rows. */
+enum status head_train_partial(const struct head *head, const void *x, const int32_t *targets,
+                               const float *mask, double *loss_sum_out);
+
 /* The same without gradients; x is only read. */
-enum status head_evaluate(const struct head *head, const float *x, const int32_t *targets,
+enum status head_evaluate(const struct head *head, const void *x, const int32_t *targets,
                           const float *mask, double *loss_sum_out);
 
 #ifdef __cplusplus

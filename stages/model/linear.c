@@ -2,12 +2,15 @@
 
 #include "tensor/gemm.h"
 
-enum status linear_forward(float *y, const float *x, const float *w,
+enum status linear_forward(void *y, enum dtype y_type, const void *x, const void *w,
                            const struct linear_shape *shape, struct device *device)
 {
     struct gemm gemm = {
         .op_a = GEMM_PLAIN,
         .op_b = GEMM_PLAIN,
+        .a_type = shape->type,
+        .b_type = shape->type,
+        .c_type = y_type,
         .M = shape->N,
         .N = shape->M,
         .K = shape->K,
@@ -24,12 +27,15 @@ enum status linear_forward(float *y, const float *x, const float *w,
     return gemm_run(&gemm, device_stream(device));
 }
 
-enum status linear_backward_input(float *dx, const float *dy, const float *w,
+enum status linear_backward_input(void *dx, enum dtype dx_type, const void *dy, const void *w,
                                   const struct linear_shape *shape, struct device *device)
 {
     struct gemm gemm = {
         .op_a = GEMM_PLAIN,
         .op_b = GEMM_TRANSPOSED,
+        .a_type = shape->type,
+        .b_type = shape->type,
+        .c_type = dx_type,
         .M = shape->N,
         .N = shape->K,
         .K = shape->M,
@@ -46,12 +52,15 @@ enum status linear_backward_input(float *dx, const float *dy, const float *w,
     return gemm_run(&gemm, device_stream(device));
 }
 
-enum status linear_backward_weight(float *dw, const float *x, const float *dy,
+enum status linear_backward_weight(float *dw, const void *x, const void *dy,
                                    const struct linear_shape *shape, struct device *device)
 {
     struct gemm gemm = {
         .op_a = GEMM_TRANSPOSED,
         .op_b = GEMM_PLAIN,
+        .a_type = shape->type,
+        .b_type = shape->type,
+        .c_type = DTYPE_FP32,
         .M = shape->K,
         .N = shape->M,
         .K = shape->N,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "stages/model/site.h"
 
 /* Sizes of a tensor by letter, so that the table below reads like the paper. */
 enum extent {
@@ -57,15 +58,6 @@ static const struct layer_entry layer_entries[] = {
 };
 
 #define LAYER_ENTRIES (sizeof(layer_entries) / sizeof(layer_entries[0]))
-
-/* Sites of random numbers; a number, once used, never changes its meaning. */
-enum site {
-    SITE_WTE = 1,
-    SITE_WPE = 2,
-    SITE_WTT = 3,
-    SITE_LM_HEAD = 4,
-    SITE_LAYER = 16
-};
 
 static int64_t extent_elems(const struct model_shape *shape, enum extent extent)
 {
@@ -120,6 +112,12 @@ static void cut(struct param *param, enum split split, const struct model_shape 
     }
 }
 
+/* Its weights and biases are fp32 in every training. */
+static bool is_layer_norm(const struct layer_entry *entry)
+{
+    return strncmp(entry->name, "ln_", 3) == 0;
+}
+
 static enum status add_layer(struct params *params, const struct model_shape *shape, int32_t layer)
 {
     for (size_t i = 0; i < LAYER_ENTRIES; i++) {
@@ -128,6 +126,8 @@ static enum status add_layer(struct params *params, const struct model_shape *sh
             .rows = extent_elems(shape, entry->rows),
             .cols = extent_elems(shape, entry->cols),
             .decays = entry->rows != ONE,
+            .by_rows = shape->splits_rows && entry->split == WHOLE,
+            .fp32 = is_layer_norm(entry),
             .norm_key = 1 + layer,
             .site = SITE_LAYER + (uint32_t)i,
             .layer = (uint32_t)layer,
@@ -208,6 +208,8 @@ static enum status add_head(struct params *params, const struct model_shape *sha
         .name = "ln_f.weight",
         .rows = 1,
         .cols = (int64_t)shape->C,
+        .by_rows = shape->splits_rows,
+        .fp32 = true,
         .norm_key = final_norm,
         .init_value = 1.0F,
     };
@@ -243,7 +245,7 @@ void head_memory_carve(struct head_memory *head, const struct model_shape *shape
         head->elems = shape->vocab * shape->C;
         head->gradient = arena_take_floats(&head->arena, head->elems);
         if (!has_embedding) {
-            head->copy = arena_take_floats(&head->arena, head->elems);
+            head->copy = arena_take(&head->arena, head->elems, dtype_bytes(shape->type));
         }
     }
 }
@@ -266,7 +268,7 @@ static void collect_layer(struct layer_tensors *weights, struct layer_tensors *g
 
         (void)snprintf(name, sizeof(name), "h.%d.%s", layer, layer_entries[i].name);
         param = find_tensor(params, name);
-        memcpy((char *)weights + layer_entries[i].field, &param->weight, sizeof(float *));
+        memcpy((char *)weights + layer_entries[i].field, &param->weight, sizeof(void *));
         memcpy((char *)gradients + layer_entries[i].field, &param->grad, sizeof(float *));
     }
 }

@@ -22,41 +22,42 @@
 extern "C" {
 #endif
 
-/* One layer's tensors: a set for weights, a set for gradients. With tensor parallelism A = C/tp
+/* One layer's tensors: a set for weights, in the model dtype but for the layer norms, and a set for
+ * sums of gradients, all fp32. With tensor parallelism A = C/tp
  * and F/tp are what this shard has; biases behind row-parallel products are whole. */
 struct layer_tensors {
-    float *ln_1_weight;   /* (C) */
-    float *ln_1_bias;     /* (C) */
-    float *c_attn_weight; /* (C,3A), columns Q|K|V */
-    float *c_attn_bias;   /* (3A) */
-    float *c_proj_weight; /* (A,C) */
-    float *c_proj_bias;   /* (C) */
-    float *ln_2_weight;   /* (C) */
-    float *ln_2_bias;     /* (C) */
-    float *c_fc_weight;   /* (C,F) */
-    float *c_fc_bias;     /* (F) */
-    float *m_proj_weight; /* (F,C), mlp.c_proj */
-    float *m_proj_bias;   /* (C) */
+    float *ln_1_weight;  /* (C) */
+    float *ln_1_bias;    /* (C) */
+    void *c_attn_weight; /* (C,3A), columns Q|K|V */
+    void *c_attn_bias;   /* (3A) */
+    void *c_proj_weight; /* (A,C) */
+    void *c_proj_bias;   /* (C) */
+    float *ln_2_weight;  /* (C) */
+    float *ln_2_bias;    /* (C) */
+    void *c_fc_weight;   /* (C,F) */
+    void *c_fc_bias;     /* (F) */
+    void *m_proj_weight; /* (F,C), mlp.c_proj */
+    void *m_proj_bias;   /* (C) */
 };
 
-/* The tensors of one chunk; pointers into a params set and the head's arena. */
+/* The tensors of one chunk, likewise; pointers into a params set and the head's arena. */
 struct chunk_tensors {
     struct layer_tensors *layers; /* owns; range.layers of them */
-    float *wte;                   /* (V here,C), virtual stage 0 */
-    float *wpe;                   /* (positions,C), virtual stage 0 */
-    float *wtt;                   /* (types,C), virtual stage 0; NULL without token types */
+    void *wte;                    /* (V here,C), virtual stage 0 */
+    void *wpe;                    /* (positions,C), virtual stage 0 */
+    void *wtt;                    /* (types,C), virtual stage 0; NULL without token types */
     float *ln_f_weight;           /* (C), last virtual stage */
     float *ln_f_bias;             /* (C), last virtual stage */
-    float *head;                  /* (V here,C), last virtual stage */
+    void *head;                   /* (V here,C), last virtual stage */
 };
 
 /* The tied head's copy of the word embedding and its gradient. */
 struct head_memory {
     struct arena arena; /* owns */
-    float *copy;        /* (V here,C); NULL where the owner is on the same rank */
-    float *gradient;    /* (V here,C); NULL without a tied head */
-    size_t elems;       /* of either; 0 without a tied head */
-    size_t own_first;   /* slice of this replica; the whole where dp is 1 */
+    void *copy;       /* (V here,C), in the model dtype; NULL where the owner is on the same rank */
+    float *gradient;  /* (V here,C); NULL without a tied head */
+    size_t elems;     /* of either; 0 without a tied head */
+    size_t own_first; /* slice of this replica; the whole where dp is 1 */
     size_t own_elems;
 };
 

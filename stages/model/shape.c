@@ -1,5 +1,7 @@
 #include "stages/model/shape.h"
 
+#include "tensor/rng.h"
+
 /* Nothing is padded: a vocabulary that tp does not divide leaves the last shards with fewer rows,
  * or none. */
 static void split_vocabulary(struct model_shape *shape)
@@ -33,10 +35,39 @@ void model_shape_of(const struct config *config, int32_t shard, struct model_sha
         .heads = (size_t)model->num_heads / tp,
         .width = (size_t)model->hidden_size / tp,
         .inner = (size_t)model->ffn_hidden_size / tp,
+        .splits_rows = config_splits_rows(config),
+        .type = config->precision.dtype,
+        .drop_below = rng_mask_threshold(model->dropout),
+        .seed = config->train.seed,
         .eps = (float)model->layer_norm_eps,
         .init_std = (float)model->init_std,
     };
     split_vocabulary(shape_out);
+}
+
+size_t model_rows(const struct model_shape *shape)
+{
+    return shape->B * shape->T;
+}
+
+size_t model_own_rows(const struct model_shape *shape)
+{
+    return shape->splits_rows ? model_rows(shape) / shape->shards : model_rows(shape);
+}
+
+size_t model_first_row(const struct model_shape *shape)
+{
+    return shape->splits_rows ? shape->shard * model_own_rows(shape) : 0;
+}
+
+size_t model_message_bytes(const struct model_shape *shape)
+{
+    return model_own_rows(shape) * shape->C * dtype_bytes(shape->type);
+}
+
+void *model_take(const struct model_shape *shape, struct arena *arena, size_t elems)
+{
+    return arena_take(arena, elems, dtype_bytes(shape->type));
 }
 
 void chunk_range_of(const struct config *config, int32_t virtual_stage,
@@ -53,6 +84,7 @@ void chunk_range_of(const struct config *config, int32_t virtual_stage,
         .layers = (int32_t)config->parallel.layers_per_stage[virtual_stage],
         .has_embedding = virtual_stage == 0,
         .has_head = virtual_stage == stages - 1,
+        .recompute = config->train.recompute[virtual_stage],
     };
 }
 

@@ -5,6 +5,13 @@
  * F inner size of the MLP, V vocabulary, L layers, N = B·T rows. Capital letters are the whole
  * model's; what a tensor-parallel shard has of it is written out: its heads, its columns of the
  * MLP, its rows of the word embedding.
+ *
+ * With sequence parallelism (parallel.sequence_parallel, tp > 1) a shard has N/tp rows of the residual
+ * stream, which lie together: its own rows, n of them. Everything outside the products is done row
+ * by row, so any rows would do. Without it the own rows are all.
+ *
+ * A tensor in the model dtype is `void *` wherever it is handed on; what is fp32 in every model
+ * (layer norms' parameters, means, log-sum-exps, gradients of parameters, partial sums) is `float *`.
  */
 #ifndef STAGES_MODEL_SHAPE_H
 #define STAGES_MODEL_SHAPE_H
@@ -14,6 +21,9 @@
 #include <stdint.h>
 
 #include "stages/config.h"
+#include "stages/model/recompute.h"
+#include "tensor/arena.h"
+#include "tensor/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,9 +46,13 @@ struct model_shape {
     size_t heads;     /* H / tp */
     size_t width;     /* heads · D: columns of Q, of K and of V here */
     size_t inner;     /* F / tp */
+    bool splits_rows; /* sequence parallelism */
     size_t vocab;     /* rows of the word embedding here; equal parts, the last ones shorter */
     size_t first_token;
-    float eps; /* of the layer norms */
+    enum dtype type;     /* the model dtype: matrices, biases, activations, messages */
+    uint32_t drop_below; /* threshold of dropout masks (tensor/rng.h); 0: no dropout */
+    uint64_t seed;       /* of them */
+    float eps;           /* of the layer norms */
     float init_std;
 };
 
@@ -48,10 +62,22 @@ struct chunk_range {
     int32_t layers;     /* 0 is allowed: such a chunk hands its input on */
     bool has_embedding; /* virtual stage 0 */
     bool has_head;      /* the last virtual stage */
+    enum recompute recompute;
 };
 
 /* As tensor-parallel shard `shard` sees it; sizes of the whole do not depend on it. */
 void model_shape_of(const struct config *config, int32_t shard, struct model_shape *shape_out);
+
+/* N, the rows of a micro-batch; n, those of the residual stream here; and the first of these. */
+size_t model_rows(const struct model_shape *shape);
+size_t model_own_rows(const struct model_shape *shape);
+size_t model_first_row(const struct model_shape *shape);
+
+/* Bytes of a message between stages, (n,C) in the model dtype. */
+size_t model_message_bytes(const struct model_shape *shape);
+
+/* Measure, or place (tensor/arena.h): room for `elems` in the model dtype. */
+void *model_take(const struct model_shape *shape, struct arena *arena, size_t elems);
 
 /* The layers of virtual stage `virtual_stage`. */
 void chunk_range_of(const struct config *config, int32_t virtual_stage,

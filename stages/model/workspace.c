@@ -1,31 +1,35 @@
 #include "stages/model/workspace.h"
 
 static void carve(struct workspace *workspace, const struct model_shape *shape, bool has_head,
-                  int threads)
+                  enum recompute recompute, int threads)
 {
-    struct head_shape head = {
-        .rows = shape->B * shape->T, .hidden = shape->C, .vocab = shape->vocab};
+    struct head_shape head = {.rows = model_rows(shape), .hidden = shape->C, .vocab = shape->vocab};
 
     layer_scratch_carve(&workspace->scratch, shape, threads, &workspace->arena, &workspace->shared);
     workspace->scratch.tp = &workspace->tp;
+    workspace->tp.shared_bytes = &workspace->shared_rows_bytes;
     if (has_head) {
         head_buffers_carve(&workspace->head, &head, (int32_t)shape->shards, &workspace->arena,
                            &workspace->shared);
     }
+    layer_stash_carve_again(&workspace->stash, shape, recompute, &workspace->arena);
+    if (recompute == RECOMPUTE_FULL) {
+        workspace->output = model_take(shape, &workspace->arena, model_own_rows(shape) * shape->C);
+    }
 }
 
 void workspace_measure(struct workspace *workspace, const struct model_shape *shape, bool has_head,
-                       int threads)
+                       enum recompute recompute, int threads)
 {
     arena_measure(&workspace->arena, "workspace");
     arena_measure(&workspace->shared, "shared workspace");
-    carve(workspace, shape, has_head, threads);
+    carve(workspace, shape, has_head, recompute, threads);
 }
 
 void workspace_place(struct workspace *workspace, const struct model_shape *shape, bool has_head,
-                     int threads)
+                     enum recompute recompute, int threads)
 {
-    carve(workspace, shape, has_head, threads);
+    carve(workspace, shape, has_head, recompute, threads);
 }
 
 void workspace_release(struct workspace *workspace)

@@ -24,17 +24,22 @@ struct workspace {
     struct tensor_parallel tp;
     struct layer_scratch scratch;
     struct head_buffers head; /* with a head only */
-    struct arena arena;       /* owns */
-    struct arena shared;      /* placed by the engine where tp > 1 */
+    /* What F makes of a layer and does not keep; with recompute only. */
+    struct layer_stash stash;
+    void *output;               /* (n,C); with full recompute only */
+    uint64_t shared_rows_bytes; /* so far, of tensor_parallel_share() */
+    struct arena arena;         /* owns */
+    struct arena shared;        /* placed by the engine where tp > 1 */
 };
 
-/* Plans both blocks; `has_head`: a chunk of this rank has the head. */
+/* Plans both blocks; `has_head`: a chunk of this rank has the head; `recompute`: of the chunk that
+ * leaves out most. */
 void workspace_measure(struct workspace *workspace, const struct model_shape *shape, bool has_head,
-                       int threads);
+                       enum recompute recompute, int threads);
 
 /* After both blocks have memory. */
 void workspace_place(struct workspace *workspace, const struct model_shape *shape, bool has_head,
-                     int threads);
+                     enum recompute recompute, int threads);
 
 void workspace_release(struct workspace *workspace);
 

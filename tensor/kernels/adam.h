@@ -4,6 +4,8 @@
  *   weight            (elems)  read and overwritten
  *   moment1, moment2  (elems)  read and overwritten; zero before update 1
  *   grad              (elems)  read
+ *   step->copy        (elems)  overwritten with the new weight, rounded to step->copy_type, where it is
+ *                              not NULL
  *
  * With g = grad · grad_scale and t = step->update:
  * moment1 += (1 - beta1) · (g - moment1)

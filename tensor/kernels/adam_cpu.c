@@ -4,9 +4,13 @@
 
 #include "base/check.h"
 #include "tensor/kernels.h"
+#include "tensor/kernels/convert.h"
 #include "tensor/stream.h"
 
 #define GRAIN 1024
+
+/* Elements that are rounded while they are still in the first or second cache. */
+#define BLOCK ((size_t)4096)
 
 /* The formula with all that elements share computed ahead. */
 struct adam {
@@ -15,6 +19,8 @@ struct adam {
     float *moment2;
     const float *grad;
     size_t elems;
+    void *copy;
+    enum dtype copy_type;
     float grad_scale;
     float take1;  /* 1 - beta1 */
     float take2;  /* 1 - beta2 */
@@ -24,13 +30,12 @@ struct adam {
     float eps;
 };
 
-static void adam_part(void *context, int part, int parts)
+static void adam_block(const struct adam *a, size_t begin, size_t elems)
 {
-    const struct adam *a = context;
-    float *restrict weight = a->weight;
-    float *restrict moment1 = a->moment1;
-    float *restrict moment2 = a->moment2;
-    const float *restrict grad = a->grad;
+    float *restrict weight = a->weight + begin;
+    float *restrict moment1 = a->moment1 + begin;
+    float *restrict moment2 = a->moment2 + begin;
+    const float *restrict grad = a->grad + begin;
     const float grad_scale = a->grad_scale;
     const float take1 = a->take1;
     const float take2 = a->take2;
@@ -38,13 +43,10 @@ static void adam_part(void *context, int part, int parts)
     const float rate = a->rate;
     const float spread = a->spread;
     const float eps = a->eps;
-    size_t begin = 0;
-    size_t end = 0;
 
     /* No expression has two products to choose from when one is fused with an addition, so that
      * an element has the same bits in the vector loop and in the rest behind it. */
-    stream_share(a->elems, GRAIN, part, parts, &begin, &end);
-    for (size_t i = begin; i < end; i++) {
+    for (size_t i = 0; i < elems; i++) {
         const float g = grad[i] * grad_scale;
         const float m = moment1[i] + take1 * (g - moment1[i]);
         const float v = moment2[i] + take2 * (g * g - moment2[i]);
@@ -53,6 +55,22 @@ static void adam_part(void *context, int part, int parts)
         moment2[i] = v;
         const float decayed = weight[i] - decay * weight[i];
         weight[i] = decayed - rate * move;
+    }
+    if (a->copy != NULL) {
+        (void)KERNEL(convert)(dtype_at(a->copy, a->copy_type, begin), a->copy_type, weight,
+                              DTYPE_FP32, elems, NULL);
+    }
+}
+
+static void adam_part(void *context, int part, int parts)
+{
+    const struct adam *a = context;
+    size_t begin = 0;
+    size_t end = 0;
+
+    stream_share(a->elems, GRAIN, part, parts, &begin, &end);
+    for (; begin < end; begin += BLOCK) {
+        adam_block(a, begin, end - begin < BLOCK ? end - begin : BLOCK);
     }
 }
 
@@ -67,6 +85,8 @@ enum status KERNEL(adam)(float *weight, float *moment1, float *moment2, const fl
                         .moment2 = moment2,
                         .grad = grad,
                         .elems = elems,
+                        .copy = step->copy,
+                        .copy_type = step->copy_type,
                         .grad_scale = step->grad_scale,
                         .take1 = (float)(1.0 - (double)step->beta1),
                         .take2 = (float)(1.0 - (double)step->beta2),

@@ -2,17 +2,20 @@
 
 #include "tensor/kernels/attention.h"
 #include "tensor/kernels/attention_blocks.h"
+#include "tensor/kernels/attention_keep_cpu.h"
 #include "tensor/kernels/attention_tile_cpu.h"
 #include "tensor/kernels/math_cpu.h"
 #include "tensor/stream.h"
 
 struct backward_call {
-    float *dqkv;
+    void *dqkv;
     const float *dout;
-    const float *out;
-    const float *qkv;
+    const void *out;
+    const void *qkv;
     const float *lse;
     const struct attention_shape *shape;
+    const struct attention_dropout *dropout; /* NULL: none */
+    enum dtype type;
     struct attention_blocks blocks;
     float *workspace;
 };
@@ -45,11 +48,14 @@ static float inner_product(const float *a, const float *b, size_t elems)
     return total;
 }
 
-/* score becomes p = exp(score - lse), dscore becomes p · (dscore - inner). What a row needs again
- * lies in arrays of this function, which the compiler knows to overlap nothing. */
-static void softmax_backward(float *score, float *dscore, size_t keys, const float *lse,
-                             const float *inner)
+/* score becomes p = exp(score - lse), dscore becomes p · (dscore - inner); where there is dropout,
+ * dscore and then p are zero where it does not keep the weight. What a row needs again lies in
+ * arrays of this function, which the compiler knows to overlap nothing. */
+__attribute__((always_inline)) static inline void
+softmax_backward(float *score, float *dscore, size_t keys, const float *lse, const float *inner,
+                 const struct attention_keep *keep, size_t first_query, size_t first_key)
 {
+    uint16_t numbers[ATTENTION_KEEP_NUMBERS];
     float shift[ATTENTION_PANEL];
     float centre[ATTENTION_PANEL];
 
@@ -60,10 +66,17 @@ static void softmax_backward(float *score, float *dscore, size_t keys, const flo
         float *ds = dscore + k * ATTENTION_QUERIES;
         float p[ATTENTION_PANEL];
 
+        if (keep != NULL && k % ATTENTION_KEEP_EDGE == 0) {
+            attention_keep_numbers(numbers, keep, first_query, first_key + k);
+        }
         for (size_t q = 0; q < ATTENTION_PANEL; q++) {
             p[q] = math_exp_flushed(s[q] - shift[q]);
         }
         memcpy(s, p, sizeof(p));
+        if (keep != NULL) {
+            attention_keep_row(s, numbers, k % ATTENTION_KEEP_EDGE, keep->threshold);
+            attention_keep_row(ds, numbers, k % ATTENTION_KEEP_EDGE, keep->threshold);
+        }
         for (size_t q = 0; q < ATTENTION_PANEL; q++) {
             ds[q] = p[q] * (ds[q] - centre[q]);
         }
@@ -72,8 +85,8 @@ static void softmax_backward(float *score, float *dscore, size_t keys, const flo
 
 /* P and dS of one panel against one block of keys, and its part of dQ. */
 static void panel_backward(const struct backward_call *call, float *base,
-                           const struct query_numbers *numbers, size_t first_query, size_t panel,
-                           size_t first_key)
+                           const struct query_numbers *numbers, const struct attention_keep *keep,
+                           size_t first_query, size_t panel, size_t first_key)
 {
     const struct attention_blocks *blocks = &call->blocks;
     size_t D = call->shape->head_size;
@@ -89,7 +102,13 @@ static void panel_backward(const struct backward_call *call, float *base,
     attention_scores(dscore, base + blocks->value + first_key * columns, columns,
                      base + blocks->dout_panel + offset * D, D, keys);
     attention_mask(score, keys, hidden);
-    softmax_backward(score, dscore, keys, numbers->lse + offset, numbers->inner + offset);
+    if (keep == NULL) {
+        softmax_backward(score, dscore, keys, numbers->lse + offset, numbers->inner + offset, NULL,
+                         0, 0);
+    } else {
+        softmax_backward(score, dscore, keys, numbers->lse + offset, numbers->inner + offset, keep,
+                         first_query + offset, first_key);
+    }
     attention_sum_over_keys(base + blocks->result + offset * columns, dscore, key, columns, keys,
                             hidden);
 }
@@ -119,7 +138,7 @@ static void keys_backward(const struct backward_call *call, float *base, size_t 
     }
 }
 
-/* Copies Q (scaled) and dO of one block and readies its numbers and its dQ. */
+/* Copies Q and dO (scaled) of one block and readies its numbers and its dQ. */
 static void block_begin(const struct backward_call *call, float *base, size_t batch, size_t head,
                         size_t first_query, size_t queries, size_t panels,
                         struct query_numbers *numbers)
@@ -132,30 +151,36 @@ static void block_begin(const struct backward_call *call, float *base, size_t ba
     size_t padded = panels * ATTENTION_PANEL;
     size_t at = (batch * shape->positions + first_query) * C + head * D;
     size_t at_qkv = (batch * shape->positions + first_query) * 3 * C + head * D;
+    const struct attention_rows qkv = {call->qkv, call->type, 3 * C};
+    const struct attention_rows dout = {call->dout, DTYPE_FP32, C};
+    float kept = call->dropout != NULL ? rng_mask_scale(call->dropout->threshold) : 1.0F;
     const float *lse = call->lse + (batch * shape->heads + head) * shape->positions + first_query;
     float scale = (float)(1.0 / sqrt((double)D));
 
-    attention_copy_rows(base + blocks->query, padded, columns, call->qkv + at_qkv, 3 * C, queries,
-                        D, scale);
+    attention_copy_rows(base + blocks->query, padded, columns, &qkv, at_qkv, queries, D, scale);
     attention_copy_panels(base + blocks->query_panel, panels, base + blocks->query, columns, D);
-    attention_copy_rows(base + blocks->dout, padded, columns, call->dout + at, C, queries, D, 1.0F);
+    attention_copy_rows(base + blocks->dout, padded, columns, &dout, at, queries, D, kept);
     attention_copy_panels(base + blocks->dout_panel, panels, base + blocks->dout, columns, D);
-    memset(base + blocks->result, 0, padded * columns * sizeof(*base));
     memset(numbers, 0, sizeof(*numbers));
     for (size_t q = 0; q < queries; q++) {
+        const float *row = typed_read(call->out, call->type, at + q * C, D, base + blocks->result);
+
         numbers->lse[q] = lse[q];
-        numbers->inner[q] = inner_product(call->dout + at + q * C, call->out + at + q * C, D);
+        numbers->inner[q] = inner_product(call->dout + at + q * C, row, D);
     }
+    memset(base + blocks->result, 0, padded * columns * sizeof(*base));
 }
 
-/* to (rows, D), rows `stride` apart = scale · from (rows, columns). */
-static void write_rows(float *to, size_t stride, const float *from, size_t columns, size_t rows,
-                       size_t D, float scale)
+/* Rows of dqkv (rows, D), the first of which is element `at`, = scale · from (rows, columns). */
+static void write_rows(const struct backward_call *call, size_t at, float *from, size_t rows,
+                       float scale)
 {
+    size_t D = call->shape->head_size;
+    size_t stride = 3 * call->shape->heads * D;
+
     for (size_t i = 0; i < rows; i++) {
-        for (size_t d = 0; d < D; d++) {
-            to[i * stride + d] = scale * from[i * columns + d];
-        }
+        attention_write_row(call->dqkv, call->type, at + i * stride,
+                            from + i * call->blocks.columns, D, scale);
     }
 }
 
@@ -166,12 +191,15 @@ static void head_backward(const struct backward_call *call, float *base, size_t 
     size_t D = call->shape->head_size;
     size_t C = call->shape->heads * D;
     size_t columns = blocks->columns;
-    const float *query = call->qkv + batch * T * 3 * C + head * D;
-    float *dquery = call->dqkv + batch * T * 3 * C + head * D;
+    const struct attention_rows qkv = {call->qkv, call->type, 3 * C};
+    size_t query = batch * T * 3 * C + head * D;
     float scale = (float)(1.0 / sqrt((double)D));
+    struct attention_keep mask;
+    const struct attention_keep *keep =
+        attention_keep_init(&mask, call->dropout, call->shape, batch, head);
 
-    attention_copy_rows(base + blocks->key, blocks->rows, columns, query + C, 3 * C, T, D, 1.0F);
-    attention_copy_rows(base + blocks->value, blocks->rows, columns, query + 2 * C, 3 * C, T, D,
+    attention_copy_rows(base + blocks->key, blocks->rows, columns, &qkv, query + C, T, D, 1.0F);
+    attention_copy_rows(base + blocks->value, blocks->rows, columns, &qkv, query + 2 * C, T, D,
                         1.0F);
     memset(base + blocks->dkey, 0, blocks->rows * columns * sizeof(*base));
     memset(base + blocks->dvalue, 0, blocks->rows * columns * sizeof(*base));
@@ -183,14 +211,14 @@ static void head_backward(const struct backward_call *call, float *base, size_t 
         block_begin(call, base, batch, head, q0, queries, panels, &numbers);
         for (size_t k0 = 0; k0 < q0 + queries; k0 += ATTENTION_KEYS) {
             for (size_t panel = 0; panel < panels; panel++) {
-                panel_backward(call, base, &numbers, q0, panel, k0);
+                panel_backward(call, base, &numbers, keep, q0, panel, k0);
             }
             keys_backward(call, base, q0, panels, k0);
         }
-        write_rows(dquery + q0 * 3 * C, 3 * C, base + blocks->result, columns, queries, D, scale);
+        write_rows(call, query + q0 * 3 * C, base + blocks->result, queries, scale);
     }
-    write_rows(dquery + C, 3 * C, base + blocks->dkey, columns, T, D, 1.0F);
-    write_rows(dquery + 2 * C, 3 * C, base + blocks->dvalue, columns, T, D, 1.0F);
+    write_rows(call, query + C, base + blocks->dkey, T, 1.0F);
+    write_rows(call, query + 2 * C, base + blocks->dvalue, T, 1.0F);
 }
 
 static void backward_part(void *context, int part, int parts)
@@ -206,10 +234,11 @@ static void backward_part(void *context, int part, int parts)
     }
 }
 
-enum status KERNEL(attention_backward)(float *dqkv, const float *dout, const float *out,
-                                       const float *qkv, const float *lse,
-                                       const struct attention_shape *shape, float *workspace,
-                                       struct stream *stream)
+enum status KERNEL(attention_backward)(void *dqkv, const float *dout, const void *out,
+                                       const void *qkv, const float *lse,
+                                       const struct attention_shape *shape,
+                                       const struct attention_dropout *dropout, float *workspace,
+                                       enum dtype type, struct stream *stream)
 {
     struct backward_call call = {
         .dqkv = dqkv,
@@ -218,6 +247,8 @@ enum status KERNEL(attention_backward)(float *dqkv, const float *dout, const flo
         .qkv = qkv,
         .lse = lse,
         .shape = shape,
+        .dropout = dropout,
+        .type = type,
         .workspace = workspace,
     };
 

@@ -3,15 +3,18 @@
 #include <math.h>
 
 #include "tensor/kernels/attention_blocks.h"
+#include "tensor/kernels/attention_keep_cpu.h"
 #include "tensor/kernels/attention_tile_cpu.h"
 #include "tensor/kernels/math_cpu.h"
 #include "tensor/stream.h"
 
 struct forward_call {
-    float *out;
+    void *out;
     float *lse;
-    const float *qkv;
+    const void *qkv;
     const struct attention_shape *shape;
+    const struct attention_dropout *dropout; /* NULL: none */
+    enum dtype type;
     struct attention_blocks blocks;
     float *workspace;
 };
@@ -59,9 +62,24 @@ static void softmax_step(float *score, size_t keys, float *max, float *sum, floa
     }
 }
 
+/* Makes the weights of a panel that dropout does not keep zero. */
+static void drop_weights(float *weight, size_t keys, const struct attention_keep *keep,
+                         size_t first_query, size_t first_key)
+{
+    uint16_t numbers[ATTENTION_KEEP_NUMBERS];
+
+    for (size_t k = 0; k < keys; k++) {
+        if (k % ATTENTION_KEEP_EDGE == 0) {
+            attention_keep_numbers(numbers, keep, first_query, first_key + k);
+        }
+        attention_keep_row(weight + k * ATTENTION_QUERIES, numbers, k % ATTENTION_KEEP_EDGE,
+                           keep->threshold);
+    }
+}
+
 static void panel_forward(const struct forward_call *call, float *base,
-                          struct running_softmax *softmax, size_t first_query, size_t panel,
-                          size_t first_key)
+                          struct running_softmax *softmax, const struct attention_keep *keep,
+                          size_t first_query, size_t panel, size_t first_key)
 {
     const struct attention_blocks *blocks = &call->blocks;
     size_t D = call->shape->head_size;
@@ -77,6 +95,9 @@ static void panel_forward(const struct forward_call *call, float *base,
                      base + blocks->query_panel + offset * D, D, keys);
     attention_mask(score, keys, hidden);
     softmax_step(score, keys, softmax->max + offset, softmax->sum + offset, rescale);
+    if (keep != NULL) {
+        drop_weights(score, keys, keep, first_query + offset, first_key);
+    }
     for (size_t q = 0; q < ATTENTION_PANEL; q++) {
         for (size_t d = 0; d < columns; d++) {
             result[q * columns + d] *= rescale[q];
@@ -86,21 +107,20 @@ static void panel_forward(const struct forward_call *call, float *base,
                             keys, hidden);
 }
 
-/* Divides by the sums and writes the rows of one block of queries. */
-static void block_finish(const struct forward_call *call, const float *base,
-                         const struct running_softmax *softmax, float *out, float *lse,
+/* Divides by the sums and writes the rows of one block of queries, the first of which is element
+ * `at` of out. */
+static void block_finish(const struct forward_call *call, float *base,
+                         const struct running_softmax *softmax, size_t at, float *lse,
                          size_t queries)
 {
     size_t D = call->shape->head_size;
     size_t stride = call->shape->heads * D;
-    const float *result = base + call->blocks.result;
+    float *result = base + call->blocks.result;
+    float kept = call->dropout != NULL ? rng_mask_scale(call->dropout->threshold) : 1.0F;
 
     for (size_t q = 0; q < queries; q++) {
-        float inverse = 1.0F / softmax->sum[q];
-
-        for (size_t d = 0; d < D; d++) {
-            out[q * stride + d] = result[q * call->blocks.columns + d] * inverse;
-        }
+        attention_write_row(call->out, call->type, at + q * stride,
+                            result + q * call->blocks.columns, D, kept / softmax->sum[q]);
         lse[q] = softmax->max[q] + math_log(softmax->sum[q]);
     }
 }
@@ -112,15 +132,19 @@ static void head_forward(const struct forward_call *call, float *base, size_t ba
     size_t T = shape->positions;
     size_t D = shape->head_size;
     size_t C = shape->heads * D;
-    const float *query = call->qkv + batch * T * 3 * C + head * D;
-    float *out = call->out + batch * T * C + head * D;
+    const struct attention_rows qkv = {call->qkv, call->type, 3 * C};
+    size_t query = batch * T * 3 * C + head * D;
+    size_t out = batch * T * C + head * D;
     float *lse = call->lse + (batch * shape->heads + head) * T;
     float scale = (float)(1.0 / sqrt((double)D));
+    struct attention_keep mask;
+    const struct attention_keep *keep =
+        attention_keep_init(&mask, call->dropout, shape, batch, head);
 
-    attention_copy_rows(base + blocks->key, blocks->rows, blocks->columns, query + C, 3 * C, T, D,
+    attention_copy_rows(base + blocks->key, blocks->rows, blocks->columns, &qkv, query + C, T, D,
                         1.0F);
-    attention_copy_rows(base + blocks->value, blocks->rows, blocks->columns, query + 2 * C, 3 * C,
-                        T, D, 1.0F);
+    attention_copy_rows(base + blocks->value, blocks->rows, blocks->columns, &qkv, query + 2 * C, T,
+                        D, 1.0F);
     for (size_t q0 = 0; q0 < T; q0 += ATTENTION_QUERIES) {
         struct running_softmax softmax;
         size_t queries = T - q0 < ATTENTION_QUERIES ? T - q0 : ATTENTION_QUERIES;
@@ -131,13 +155,13 @@ static void head_forward(const struct forward_call *call, float *base, size_t ba
             softmax.max[q] = -INFINITY;
             softmax.sum[q] = 0.0F;
         }
-        attention_copy_rows(rows, panels * ATTENTION_PANEL, blocks->columns, query + q0 * 3 * C,
-                            3 * C, queries, D, scale);
+        attention_copy_rows(rows, panels * ATTENTION_PANEL, blocks->columns, &qkv,
+                            query + q0 * 3 * C, queries, D, scale);
         attention_copy_panels(base + blocks->query_panel, panels, rows, blocks->columns, D);
         memset(rows, 0, panels * ATTENTION_PANEL * blocks->columns * sizeof(*rows));
         for (size_t k0 = 0; k0 < q0 + queries; k0 += ATTENTION_KEYS) {
             for (size_t panel = 0; panel < panels; panel++) {
-                panel_forward(call, base, &softmax, q0, panel, k0);
+                panel_forward(call, base, &softmax, keep, q0, panel, k0);
             }
         }
         block_finish(call, base, &softmax, out + q0 * C, lse + q0, queries);
@@ -157,15 +181,18 @@ static void forward_part(void *context, int part, int parts)
     }
 }
 
-enum status KERNEL(attention_forward)(float *out, float *lse, const float *qkv,
-                                      const struct attention_shape *shape, float *workspace,
-                                      struct stream *stream)
+enum status KERNEL(attention_forward)(void *out, float *lse, const void *qkv,
+                                      const struct attention_shape *shape,
+                                      const struct attention_dropout *dropout, float *workspace,
+                                      enum dtype type, struct stream *stream)
 {
     struct forward_call call = {
         .out = out,
         .lse = lse,
         .qkv = qkv,
         .shape = shape,
+        .dropout = dropout,
+        .type = type,
         .workspace = workspace,
     };
 

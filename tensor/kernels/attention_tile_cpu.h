@@ -10,6 +10,8 @@
 
 #include "tensor/kernels/attention_blocks.h"
 #include "tensor/kernels/tile_cpu.h"
+#include "tensor/kernels/typed_cpu.h"
+#include "tensor/kernels/variant.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,6 +21,10 @@ extern "C" {
 enum {
     ATTENTION_PANEL_STEP = 3 * TILE_LANES,
     ATTENTION_COLUMN_STEP = 2 * TILE_LANES
+};
+
+enum {
+    ATTENTION_ROWS_AHEAD = 8 /* rows that are on their way while one is copied */
 };
 
 /* score (keys, panel) = key (keys, D) · panel (D, panel). `keys` is a multiple of 4. */
@@ -60,21 +66,60 @@ static inline void attention_sum_over_queries(float *result, const float *score,
     }
 }
 
-/* to (padded_rows, columns) = scale · from (rows, D), rows of it `stride` apart; the rest of `to`
- * is zero. */
+/* A tensor in rows: its number format, and how many elements its rows are apart. */
+struct attention_rows {
+    const void *tensor;
+    enum dtype type;
+    size_t stride;
+};
+
+/* Asks for elements [at, at + D) of the tensor. Rows of one head lie far apart, further than the
+ * processor guesses by itself. */
+static inline void attention_ask_row(const struct attention_rows *from, size_t at, size_t D)
+{
+    const char *row = dtype_const_at(from->tensor, from->type, at);
+    size_t bytes = D * dtype_bytes(from->type);
+
+    for (size_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch(row + i);
+    }
+}
+
+/* to (padded_rows, columns) = scale · from (rows, D), which begins with element `at` of its tensor;
+ * the rest of `to` is zero. */
 static inline void attention_copy_rows(float *to, size_t padded_rows, size_t columns,
-                                       const float *from, size_t stride, size_t rows, size_t D,
-                                       float scale)
+                                       const struct attention_rows *from, size_t at, size_t rows,
+                                       size_t D, float scale)
 {
     for (size_t i = 0; i < rows; i++) {
         float *row = to + i * columns;
+        const float *source;
 
+        if (i + ATTENTION_ROWS_AHEAD < rows) {
+            attention_ask_row(from, at + (i + ATTENTION_ROWS_AHEAD) * from->stride, D);
+        }
+        source = typed_read(from->tensor, from->type, at + i * from->stride, D, row);
+
+        KERNEL_INDEPENDENT
         for (size_t d = 0; d < D; d++) {
-            row[d] = scale * from[i * stride + d];
+            row[d] = scale * source[d];
         }
         memset(row + D, 0, (columns - D) * sizeof(*row));
     }
     memset(to + rows * columns, 0, (padded_rows - rows) * columns * sizeof(*to));
+}
+
+/* Elements [at, at + D) of `tensor` = scale · from (D), rounded once; `from` may be overwritten. */
+static inline void attention_write_row(void *tensor, enum dtype type, size_t at, float *from,
+                                       size_t D, float scale)
+{
+    float *scaled = typed_place(tensor, type, at, from);
+
+    KERNEL_INDEPENDENT
+    for (size_t d = 0; d < D; d++) {
+        scaled[d] = scale * from[d];
+    }
+    typed_keep(tensor, type, at, D, from);
 }
 
 /* panel (panels, D, ATTENTION_PANEL) = the transpose of the first D columns of `from`, whose rows

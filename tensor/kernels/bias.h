@@ -2,11 +2,11 @@
  * bias -- one number a column, added to every row; backward, the sum of each column.
  *
  *   forward
- *   inout  (N,K)  read and overwritten
- *   bias   (K)    read
+ *   inout  (N,K)  of `type`, read and overwritten
+ *   bias   (K)    of `type`, read
  *   backward
- *   dout   (N,K)  read
- *   dbias  (K)    accumulated; overlaps nothing
+ *   dout   (N,K)  of `type`, read
+ *   dbias  (K)    accumulated, in fp32; overlaps nothing
  *
  * inout[n][k] += bias[k]
  * dbias[k] += sum over n of dout[n][k]
@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tensor/dtype.h"
 #include "tensor/kernels/variant.h"
 
 #ifdef __cplusplus
@@ -32,10 +33,10 @@ struct stream;
 
 #define BIAS_BLOCK_ROWS 64
 
-enum status KERNEL(bias_forward)(float *inout, const float *bias, size_t rows, size_t K,
-                                 struct stream *stream);
-enum status KERNEL(bias_backward)(float *dbias, const float *dout, size_t rows, size_t K,
-                                  struct stream *stream);
+enum status KERNEL(bias_forward)(void *inout, const void *bias, size_t rows, size_t K,
+                                 enum dtype type, struct stream *stream);
+enum status KERNEL(bias_backward)(float *dbias, const void *dout, size_t rows, size_t K,
+                                  enum dtype type, struct stream *stream);
 
 #ifdef __cplusplus
 }

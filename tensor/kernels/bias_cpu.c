@@ -1,5 +1,6 @@
 #include "tensor/kernels/bias.h"
 
+#include "tensor/kernels/typed_cpu.h"
 #include "tensor/stream.h"
 
 /* Columns summed side by side: their sums fit the first cache beside the rows that pass by. */
@@ -7,13 +8,37 @@
 #define COLUMN_GRAIN 16
 
 struct bias {
-    float *inout;
-    const float *bias;
+    void *inout;
+    const void *bias;
     float *dbias;
-    const float *dout;
+    const void *dout;
+    enum dtype type;
     size_t rows;
     size_t K;
 };
+
+static void add_bias(float *restrict inout, const float *restrict bias, size_t columns)
+{
+    for (size_t k = 0; k < columns; k++) {
+        inout[k] += bias[k];
+    }
+}
+
+/* Rows [row, end) of a 16-bit format, columns [begin, begin + columns), which are a block. */
+static void forward_block(const struct bias *b, size_t row, size_t end, size_t begin,
+                          size_t columns)
+{
+    float bias[TYPED_BLOCK];
+    float buffer[TYPED_BLOCK];
+
+    typed_load_block(bias, b->bias, b->type, begin, columns);
+    for (; row < end; row++) {
+        const size_t at = row * b->K + begin;
+        typed_load_block(buffer, b->inout, b->type, at, columns);
+        add_bias(buffer, bias, columns);
+        typed_store_block(b->inout, b->type, at, buffer, columns);
+    }
+}
 
 static void forward_part(void *context, int part, int parts)
 {
@@ -22,12 +47,14 @@ static void forward_part(void *context, int part, int parts)
     size_t end = 0;
 
     stream_share(b->rows, 1, part, parts, &row, &end);
-    for (; row < end; row++) {
-        float *restrict inout = b->inout + row * b->K;
-        const float *restrict bias = b->bias;
-        for (size_t k = 0; k < b->K; k++) {
-            inout[k] += bias[k];
+    if (b->type == DTYPE_FP32) {
+        for (; row < end; row++) {
+            add_bias((float *)b->inout + row * b->K, b->bias, b->K);
         }
+        return;
+    }
+    for (size_t k = 0; k < b->K; k += TYPED_BLOCK) {
+        forward_block(b, row, end, k, typed_elems(k, b->K, TYPED_BLOCK));
     }
 }
 
@@ -52,6 +79,26 @@ static void add_rows(float *restrict sum, const float *restrict in, size_t rows,
     }
 }
 
+/* The rows [row, row + rows), columns [begin, begin + columns) of dout, added likewise. */
+static void add_block(float *sum, const struct bias *b, size_t row, size_t rows, size_t begin,
+                      size_t columns)
+{
+    float wide[4 * TILE_COLUMNS];
+
+    if (b->type == DTYPE_FP32) {
+        add_rows(sum, (const float *)b->dout + row * b->K + begin, rows, columns, b->K);
+        return;
+    }
+    for (size_t done = 0; done < rows; done += 4) {
+        const size_t together = typed_elems(done, rows, 4);
+        for (size_t i = 0; i < together; i++) {
+            typed_load_block(wide + i * TILE_COLUMNS, b->dout, b->type,
+                             (row + done + i) * b->K + begin, columns);
+        }
+        add_rows(sum, wide, together, columns, TILE_COLUMNS);
+    }
+}
+
 static void sum_tile(const struct bias *b, size_t begin, size_t columns)
 {
     float total[TILE_COLUMNS] = {0.0F};
@@ -59,8 +106,7 @@ static void sum_tile(const struct bias *b, size_t begin, size_t columns)
     for (size_t row = 0; row < b->rows; row += BIAS_BLOCK_ROWS) {
         const size_t left = b->rows - row;
         float block[TILE_COLUMNS] = {0.0F};
-        add_rows(block, b->dout + row * b->K + begin,
-                 left < BIAS_BLOCK_ROWS ? left : BIAS_BLOCK_ROWS, columns, b->K);
+        add_block(block, b, row, left < BIAS_BLOCK_ROWS ? left : BIAS_BLOCK_ROWS, begin, columns);
         for (size_t k = 0; k < columns; k++) {
             total[k] += block[k];
         }
@@ -83,19 +129,19 @@ static void backward_part(void *context, int part, int parts)
     }
 }
 
-enum status KERNEL(bias_forward)(float *inout, const float *bias, size_t rows, size_t K,
-                                 struct stream *stream)
+enum status KERNEL(bias_forward)(void *inout, const void *bias, size_t rows, size_t K,
+                                 enum dtype type, struct stream *stream)
 {
-    struct bias work = {.inout = inout, .bias = bias, .rows = rows, .K = K};
+    struct bias work = {.inout = inout, .bias = bias, .type = type, .rows = rows, .K = K};
 
     stream_run(stream, forward_part, &work);
     return STATUS_OK;
 }
 
-enum status KERNEL(bias_backward)(float *dbias, const float *dout, size_t rows, size_t K,
-                                  struct stream *stream)
+enum status KERNEL(bias_backward)(float *dbias, const void *dout, size_t rows, size_t K,
+                                  enum dtype type, struct stream *stream)
 {
-    struct bias work = {.dbias = dbias, .dout = dout, .rows = rows, .K = K};
+    struct bias work = {.dbias = dbias, .dout = dout, .type = type, .rows = rows, .K = K};
 
     stream_run(stream, backward_part, &work);
     return STATUS_OK;

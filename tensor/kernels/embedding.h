@@ -5,19 +5,20 @@
  *   forward
  *   tokens  (B,T) in [0, V)      read; the caller has checked the range
  *   types   (B,T) in [0, types)  read, likewise; NULL without token types
- *   wte     (vocab,C)            read: the rows of tokens first_token and following
- *   wpe     (T,C)                read; its first T rows where it has more
- *   wtt     (types,C)            read; NULL without token types
- *   out     (B,T,C)              overwritten; overlaps nothing
+ *   wte     (vocab,C)            of `type`, read: the rows of tokens first_token and following
+ *   wpe     (T,C)                of `type`, read; its first T rows where it has more
+ *   wtt     (types,C)            of `type`, read; NULL without token types
+ *   out     (B,T,C)              overwritten, in fp32; overlaps nothing
  *   backward
- *   dout    (B,T,C)              read
+ *   dout    (B,T,C)              of `type`, read
  *   tokens, types                read
- *   dwte    (vocab,C)            accumulated
+ *   dwte    (vocab,C)            accumulated, in fp32, as the next two
  *   dwpe    (T,C)                accumulated
  *   dwtt    (types,C)            accumulated; NULL without token types; all overlap nothing
  *
  * out[b][t] = (wte[token - first_token] + wpe[t]) + wtt[type] where this shard has the token, and 0
- * where another has it, so that the sum over the shards adds nothing but zeros.
+ * where another has it, so that the sum over the shards adds nothing but zeros. It is not rounded
+ * to `type`, because that comes after the sum.
  * dwte[token - first_token] += dout[b][t] where this shard has the token; dwpe[t] += dout[b][t] and
  * dwtt[type] += dout[b][t] on every shard, as each has these tables; in ascending (b,t).
  *
@@ -38,14 +39,16 @@ extern "C" {
 
 /* Cannot fail. */
 enum status KERNEL(embedding_forward)(float *out, const int32_t *tokens, const int32_t *types,
-                                      const float *wte, const float *wpe, const float *wtt,
-                                      const struct embedding_shape *shape, struct stream *stream);
+                                      const void *wte, const void *wpe, const void *wtt,
+                                      const struct embedding_shape *shape, enum dtype type,
+                                      struct stream *stream);
 
 /* STATUS_ERR_INVALID, before anything is written, for a token outside [0, whole_vocab) or a type
  * outside [0, types). */
-enum status KERNEL(embedding_backward)(float *dwte, float *dwpe, float *dwtt, const float *dout,
+enum status KERNEL(embedding_backward)(float *dwte, float *dwpe, float *dwtt, const void *dout,
                                        const int32_t *tokens, const int32_t *types,
-                                       const struct embedding_shape *shape, struct stream *stream);
+                                       const struct embedding_shape *shape, enum dtype type,
+                                       struct stream *stream);
 
 #ifdef __cplusplus
 }

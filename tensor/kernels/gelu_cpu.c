@@ -1,6 +1,9 @@
 #include "tensor/kernels/gelu.h"
 
+#include <stdbool.h>
+
 #include "tensor/kernels/math_cpu.h"
+#include "tensor/kernels/typed_cpu.h"
 #include "tensor/stream.h"
 
 /*
@@ -12,20 +15,29 @@ enum {
 };
 
 struct forward_call {
-    float *out;
-    float *pre;
-    const float *bias;
+    void *out;
+    void *pre;
+    const void *bias;
     size_t rows;
     size_t F;
+    enum dtype type;
+};
+
+struct elementwise_call {
+    void *out;
+    const void *pre;
+    size_t elems;
+    enum dtype type;
 };
 
 struct backward_call {
-    float *din;
+    void *din;
     float *dbias;
-    const float *dout;
-    const float *pre;
+    const void *dout;
+    const void *pre;
     size_t rows;
     size_t F;
+    enum dtype type;
 };
 
 /* exp(-2u): sigmoid(2u) = 1 / (1 + exp(-2u)). */
@@ -36,7 +48,8 @@ static inline float sigmoid_exponential(float x)
     return math_exp(twice_root * (x + 0.044715F * (x * x * x)));
 }
 
-static void gelu_piece(float *restrict out, const float *restrict pre)
+/* Not inlined, so that all who call it get the same bits. */
+__attribute__((noinline)) static void gelu_piece(float *restrict out, const float *restrict pre)
 {
     for (size_t i = 0; i < PIECE; i++) {
         out[i] = pre[i] / (1.0F + sigmoid_exponential(pre[i]));
@@ -59,33 +72,116 @@ static void gelu_backward_piece(float *restrict grad, const float *restrict pre)
     }
 }
 
-/* Inlined with `elems` a constant, PIECE, for all pieces of a row but the last. */
-__attribute__((always_inline)) static inline void forward_piece(float *out, float *pre,
-                                                                const float *bias, size_t elems)
+/* Whole pieces are taken in place in fp32; all others go through arrays of a piece. */
+static inline bool in_place(size_t elems, enum dtype type)
+{
+    return type == DTYPE_FP32 && elems == PIECE;
+}
+
+static inline void add_piece(float *restrict pre, const float *restrict bias)
+{
+    for (size_t i = 0; i < PIECE; i++) {
+        pre[i] += bias[i];
+    }
+}
+
+/*
+ * Pieces are inlined with `type` a constant, and with `elems` one, PIECE, for all of a row but the
+ * last. `at` counts from the tensor's begin, `f` from the row's.
+ */
+__attribute__((always_inline)) static inline void
+elementwise_piece(void *out, const void *pre, size_t at, size_t elems, enum dtype type)
 {
     float in[PIECE] = {0};
     float result[PIECE];
 
-    for (size_t i = 0; i < elems; i++) {
-        in[i] = pre[i] + bias[i];
+    if (in_place(elems, type)) {
+        gelu_piece((float *)out + at, (const float *)pre + at);
+        return;
     }
+    typed_load(in, pre, type, at, elems);
     gelu_piece(result, in);
-    memcpy(pre, in, elems * sizeof(*in));
-    memcpy(out, result, elems * sizeof(*result));
+    typed_store(out, type, at, result, elems);
+}
+
+/* pre as it is kept is what gelu is computed of. */
+__attribute__((always_inline)) static inline void
+forward_piece(const struct forward_call *call, size_t at, size_t f, size_t elems, enum dtype type)
+{
+    float in[PIECE] = {0};
+    float bias[PIECE] = {0};
+
+    if (in_place(elems, type)) {
+        add_piece((float *)call->pre + at, (const float *)call->bias + f);
+    } else {
+        typed_load(in, call->pre, type, at, elems);
+        typed_load(bias, call->bias, type, f, elems);
+        add_piece(in, bias);
+        typed_store(call->pre, type, at, in, elems);
+    }
+    elementwise_piece(call->out, call->pre, at, elems, type);
 }
 
 __attribute__((always_inline)) static inline void
-backward_piece(float *din, float *dbias, const float *dout, const float *pre, size_t elems)
+backward_piece(const struct backward_call *call, size_t at, size_t f, size_t elems, enum dtype type)
 {
     float in[PIECE] = {0};
     float grad[PIECE] = {0};
+    float *dbias = call->dbias + f;
 
-    memcpy(in, pre, elems * sizeof(*in));
-    memcpy(grad, dout, elems * sizeof(*grad));
+    typed_load(in, call->pre, type, at, elems);
+    typed_load(grad, call->dout, type, at, elems);
     gelu_backward_piece(grad, in);
-    memcpy(din, grad, elems * sizeof(*grad));
+    typed_store(call->din, type, at, grad, elems);
+    if (type != DTYPE_FP32) {
+        typed_load(grad, call->din, type, at, elems);
+    }
     for (size_t i = 0; i < elems; i++) {
         dbias[i] += grad[i];
+    }
+}
+
+__attribute__((always_inline)) static inline void
+forward_rows(const struct forward_call *call, size_t begin, size_t end, enum dtype type)
+{
+    for (size_t row = begin; row < end; row++) {
+        const size_t first = row * call->F;
+        size_t f = 0;
+
+        for (; f + PIECE <= call->F; f += PIECE) {
+            forward_piece(call, first + f, f, PIECE, type);
+        }
+        if (f < call->F) {
+            forward_piece(call, first + f, f, call->F - f, type);
+        }
+    }
+}
+
+__attribute__((always_inline)) static inline void
+elementwise_range(const struct elementwise_call *call, size_t begin, size_t end, enum dtype type)
+{
+    for (; begin + PIECE <= end; begin += PIECE) {
+        elementwise_piece(call->out, call->pre, begin, PIECE, type);
+    }
+    if (begin < end) {
+        elementwise_piece(call->out, call->pre, begin, end - begin, type);
+    }
+}
+
+/* Columns [begin, end) of all rows. */
+__attribute__((always_inline)) static inline void
+backward_columns(const struct backward_call *call, size_t begin, size_t end, enum dtype type)
+{
+    for (size_t row = 0; row < call->rows; row++) {
+        const size_t first = row * call->F;
+        size_t f = begin;
+
+        for (; f + PIECE <= end; f += PIECE) {
+            backward_piece(call, first + f, f, PIECE, type);
+        }
+        if (f < end) {
+            backward_piece(call, first + f, f, end - f, type);
+        }
     }
 }
 
@@ -96,17 +192,28 @@ static void forward_part(void *context, int part, int parts)
     size_t end;
 
     stream_share(call->rows, 1, part, parts, &begin, &end);
-    for (size_t row = begin; row < end; row++) {
-        float *pre = call->pre + row * call->F;
-        float *out = call->out + row * call->F;
-        size_t f = 0;
+    if (call->type == DTYPE_FP32) {
+        forward_rows(call, begin, end, DTYPE_FP32);
+    } else if (call->type == DTYPE_BF16) {
+        forward_rows(call, begin, end, DTYPE_BF16);
+    } else {
+        forward_rows(call, begin, end, DTYPE_FP16);
+    }
+}
 
-        for (; f + PIECE <= call->F; f += PIECE) {
-            forward_piece(out + f, pre + f, call->bias + f, PIECE);
-        }
-        if (f < call->F) {
-            forward_piece(out + f, pre + f, call->bias + f, call->F - f);
-        }
+static void elementwise_part(void *context, int part, int parts)
+{
+    const struct elementwise_call *call = context;
+    size_t begin;
+    size_t end;
+
+    stream_share(call->elems, PIECE, part, parts, &begin, &end);
+    if (call->type == DTYPE_FP32) {
+        elementwise_range(call, begin, end, DTYPE_FP32);
+    } else if (call->type == DTYPE_BF16) {
+        elementwise_range(call, begin, end, DTYPE_BF16);
+    } else {
+        elementwise_range(call, begin, end, DTYPE_FP16);
     }
 }
 
@@ -117,48 +224,40 @@ static void backward_part(void *context, int part, int parts)
     size_t end;
 
     stream_share(call->F, PIECE, part, parts, &begin, &end);
-    for (size_t row = 0; row < call->rows; row++) {
-        const float *dout = call->dout + row * call->F;
-        const float *pre = call->pre + row * call->F;
-        float *din = call->din + row * call->F;
-        size_t f = begin;
-
-        for (; f + PIECE <= end; f += PIECE) {
-            backward_piece(din + f, call->dbias + f, dout + f, pre + f, PIECE);
-        }
-        if (f < end) {
-            backward_piece(din + f, call->dbias + f, dout + f, pre + f, end - f);
-        }
+    if (call->type == DTYPE_FP32) {
+        backward_columns(call, begin, end, DTYPE_FP32);
+    } else if (call->type == DTYPE_BF16) {
+        backward_columns(call, begin, end, DTYPE_BF16);
+    } else {
+        backward_columns(call, begin, end, DTYPE_FP16);
     }
 }
 
-enum status KERNEL(bias_gelu_forward)(float *out, float *pre, const float *bias, size_t rows,
-                                      size_t F, struct stream *stream)
+enum status KERNEL(bias_gelu_forward)(void *out, void *pre, const void *bias, size_t rows, size_t F,
+                                      enum dtype type, struct stream *stream)
 {
     struct forward_call call = {
-        .out = out,
-        .pre = pre,
-        .bias = bias,
-        .rows = rows,
-        .F = F,
-    };
+        .out = out, .pre = pre, .bias = bias, .rows = rows, .F = F, .type = type};
 
     stream_run(stream, forward_part, &call);
     return STATUS_OK;
 }
 
-enum status KERNEL(bias_gelu_backward)(float *din, float *dbias, const float *dout,
-                                       const float *pre, size_t rows, size_t F,
+enum status KERNEL(gelu_forward)(void *out, const void *pre, size_t elems, enum dtype type,
+                                 struct stream *stream)
+{
+    struct elementwise_call call = {.out = out, .pre = pre, .elems = elems, .type = type};
+
+    stream_run(stream, elementwise_part, &call);
+    return STATUS_OK;
+}
+
+enum status KERNEL(bias_gelu_backward)(void *din, float *dbias, const void *dout, const void *pre,
+                                       size_t rows, size_t F, enum dtype type,
                                        struct stream *stream)
 {
     struct backward_call call = {
-        .din = din,
-        .dbias = dbias,
-        .dout = dout,
-        .pre = pre,
-        .rows = rows,
-        .F = F,
-    };
+        .din = din, .dbias = dbias, .dout = dout, .pre = pre, .rows = rows, .F = F, .type = type};
 
     stream_run(stream, backward_part, &call);
     return STATUS_OK;

@@ -1,7 +1,8 @@
 /*
  * head -- the language model's head and its loss on a block of rows, in three parts between which
  * the shards of the vocabulary exchange a few numbers a row (a kernel cannot communicate). A shard
- * has the rows of the matrix of tokens first_token and following; V stands for how many.
+ * has the rows of the matrix of tokens first_token and following; V stands for how many. x and wte
+ * are of `type`, all else is fp32.
  *
  *   head_logits
  *   x          (rows,C)       read
@@ -18,7 +19,7 @@
  *   head_backward
  *   x, dlogits, wte           read
  *   dwte       (V,C)          accumulated
- *   dx         (rows,C)       overwritten; may alias x
+ *   dx         (rows,C)       overwritten; in fp32 may alias x
  *
  * With M the maximum and S = sum over shards, ascending, of sum · exp(max - M):
  * loss = log S + (M - sum of target); dlogits = (p - onehot(target)) · mask · loss_seed, p = exp(logit
@@ -28,7 +29,7 @@
  * Nothing else aliases. A row's softmax is computed by one member in fixed lanes; what depends on
  * the size of the team is gemm's split. Losses do not depend on `gradients`. A shard without a row
  * (V = 0) has max -inf and sum 0 and changes nothing. head_logits and head_backward fail only where
- * gemm does, head_loss cannot fail.
+ * gemm does and need its scratch in a 16-bit type; head_loss cannot fail.
  */
 #ifndef TENSOR_KERNELS_HEAD_H
 #define TENSOR_KERNELS_HEAD_H
@@ -37,6 +38,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tensor/dtype.h"
 #include "tensor/kernels.h"
 #include "tensor/kernels/variant.h"
 
@@ -44,15 +46,16 @@
 extern "C" {
 #endif
 
-enum status KERNEL(head_logits)(float *logits, struct head_row *own, const float *x,
-                                const float *wte, const int32_t *targets, const float *mask,
-                                const struct head_shape *shape, struct stream *stream);
+enum status KERNEL(head_logits)(float *logits, struct head_row *own, const void *x, const void *wte,
+                                const int32_t *targets, const float *mask,
+                                const struct head_shape *shape, enum dtype type,
+                                struct stream *stream);
 enum status KERNEL(head_loss)(float *logits, double *losses, const struct head_rows *all,
                               const int32_t *targets, const float *mask,
                               const struct head_shape *shape, bool gradients,
                               struct stream *stream);
-enum status KERNEL(head_backward)(float *dx, float *dwte, const float *x, const float *dlogits,
-                                  const float *wte, const struct head_shape *shape,
+enum status KERNEL(head_backward)(float *dx, float *dwte, const void *x, const float *dlogits,
+                                  const void *wte, const struct head_shape *shape, enum dtype type,
                                   struct stream *stream);
 
 #ifdef __cplusplus

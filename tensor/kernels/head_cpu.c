@@ -196,9 +196,10 @@ static void loss_part(void *context, int index, int parts)
     }
 }
 
-enum status KERNEL(head_logits)(float *logits, struct head_row *own, const float *x,
-                                const float *wte, const int32_t *targets, const float *mask,
-                                const struct head_shape *shape, struct stream *stream)
+enum status KERNEL(head_logits)(float *logits, struct head_row *own, const void *x, const void *wte,
+                                const int32_t *targets, const float *mask,
+                                const struct head_shape *shape, enum dtype type,
+                                struct stream *stream)
 {
     struct head_part part = {
         .shape = shape,
@@ -211,6 +212,8 @@ enum status KERNEL(head_logits)(float *logits, struct head_row *own, const float
     struct gemm product = {
         .op_a = GEMM_PLAIN,
         .op_b = GEMM_TRANSPOSED,
+        .a_type = type,
+        .b_type = type,
         .M = shape->rows,
         .N = shape->vocab,
         .K = shape->hidden,
@@ -247,8 +250,8 @@ enum status KERNEL(head_loss)(float *logits, double *losses, const struct head_r
     return STATUS_OK;
 }
 
-enum status KERNEL(head_backward)(float *dx, float *dwte, const float *x, const float *dlogits,
-                                  const float *wte, const struct head_shape *shape,
+enum status KERNEL(head_backward)(float *dx, float *dwte, const void *x, const float *dlogits,
+                                  const void *wte, const struct head_shape *shape, enum dtype type,
                                   struct stream *stream)
 {
     size_t C = shape->hidden;
@@ -256,6 +259,7 @@ enum status KERNEL(head_backward)(float *dx, float *dwte, const float *x, const 
     struct gemm weight = {
         .op_a = GEMM_TRANSPOSED,
         .op_b = GEMM_PLAIN,
+        .b_type = type,
         .M = shape->vocab,
         .N = C,
         .K = shape->rows,
@@ -271,6 +275,7 @@ enum status KERNEL(head_backward)(float *dx, float *dwte, const float *x, const 
     struct gemm input = {
         .op_a = GEMM_PLAIN,
         .op_b = GEMM_PLAIN,
+        .b_type = type,
         .M = shape->rows,
         .N = C,
         .K = shape->vocab,

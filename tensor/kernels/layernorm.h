@@ -2,19 +2,20 @@
  * layernorm -- each row to mean 0 and variance 1, then scaled and shifted by column.
  *
  *   forward
- *   in          (N,C)  read
+ *   in          (N,C)  of `type`, read
  *   weight      (C)    read
  *   bias        (C)    read
- *   out         (N,C)  overwritten; may be `in`
+ *   out         (N,C)  of `type`, overwritten; may be `in`
  *   mean, rstd  (N)    overwritten
  *   backward
  *   dout        (N,C)  read
- *   dresidual   (N,C)  read; NULL for zero
+ *   dresidual   (N,C)  of `type`, read; NULL for zero
  *   in, weight, mean, rstd  as the forward had and left them, read
- *   din         (N,C)  overwritten; may be dout or dresidual
+ *   din         (N,C)  of `type`, overwritten; may be dresidual, and dout where that is fp32 too
  *   dweight     (C)    accumulated
  *   dbias       (C)    accumulated
  *   partials    layernorm_partials_floats(C, threads), contents neither read nor kept
+ * all in fp32 whose format is not said; a layer norm's parameters are so in every training.
  *
  * mean = sum over c of in / C, rstd = 1 / sqrt(sum of (in - mean)² / C + eps)
  * n = (in - mean) · rstd, out = n · weight + bias, and with g = dout · weight
@@ -32,6 +33,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tensor/dtype.h"
 #include "tensor/kernels/variant.h"
 
 #ifdef __cplusplus
@@ -44,13 +46,13 @@ struct stream;
 #define LAYERNORM_MOST_BLOCKS 64
 #define LAYERNORM_BLOCK_ROWS  32
 
-enum status KERNEL(layernorm_forward)(float *out, float *mean, float *rstd, const float *in,
+enum status KERNEL(layernorm_forward)(void *out, float *mean, float *rstd, const void *in,
                                       const float *weight, const float *bias, size_t rows, size_t C,
-                                      float eps, struct stream *stream);
-enum status KERNEL(layernorm_backward)(float *din, float *dweight, float *dbias, const float *dout,
-                                       const float *dresidual, const float *in, const float *weight,
+                                      float eps, enum dtype type, struct stream *stream);
+enum status KERNEL(layernorm_backward)(void *din, float *dweight, float *dbias, const float *dout,
+                                       const void *dresidual, const void *in, const float *weight,
                                        const float *mean, const float *rstd, size_t rows, size_t C,
-                                       float *partials, struct stream *stream);
+                                       float *partials, enum dtype type, struct stream *stream);
 
 #ifdef __cplusplus
 }

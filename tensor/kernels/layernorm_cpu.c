@@ -3,33 +3,36 @@
 #include <math.h>
 #include <string.h>
 
+#include "tensor/kernels/typed_cpu.h"
 #include "tensor/stream.h"
 
 /* Partial sums of a row, kept apart so that the compiler can add them side by side: element c
- * goes to lane c mod LANES, and the lanes are folded in halves. */
+ * goes to lane c mod LANES, and the lanes are folded in halves. A block of a typed row is a
+ * multiple of them. */
 #define LANES 32
 
 #define COLUMN_GRAIN 16
 
 struct norm {
-    float *out;
+    void *out;
     float *mean;
     float *rstd;
-    const float *in;
+    const void *in;
     const float *weight;
     const float *bias;
     size_t rows;
     size_t C;
     float eps;
+    enum dtype type;
 };
 
 struct norm_gradient {
-    float *din;
+    void *din;
     float *dweight;
     float *dbias;
     const float *dout;
-    const float *dresidual; /* NULL: zero */
-    const float *in;
+    const void *dresidual; /* NULL: zero */
+    const void *in;
     const float *weight;
     const float *mean;
     const float *rstd;
@@ -38,10 +41,12 @@ struct norm_gradient {
     size_t block_rows;
     size_t rows;
     size_t C;
+    enum dtype type;
 };
 
 static float fold(float lanes[LANES])
 {
+#pragma GCC unroll 5
     for (size_t half = LANES / 2; half > 0; half /= 2) {
         for (size_t k = 0; k < half; k++) {
             lanes[k] += lanes[k + half];
@@ -50,56 +55,97 @@ static float fold(float lanes[LANES])
     return lanes[0];
 }
 
-static float row_sum(const float *in, size_t C)
+static void add_sum(float lanes[LANES], const float *in, size_t elems)
 {
-    float lanes[LANES] = {0.0F};
+    float sum[LANES];
     size_t c = 0;
 
-    for (; c + LANES <= C; c += LANES) {
+    memcpy(sum, lanes, sizeof(sum));
+    for (; c + LANES <= elems; c += LANES) {
         for (size_t k = 0; k < LANES; k++) {
-            lanes[k] += in[c + k];
+            sum[k] += in[c + k];
         }
     }
-    for (size_t k = 0; c + k < C; k++) {
-        lanes[k] += in[c + k];
+    for (size_t k = 0; c + k < elems; k++) {
+        sum[k] += in[c + k];
     }
-    return fold(lanes);
+    memcpy(lanes, sum, sizeof(sum));
 }
 
-static float row_deviation(const float *in, float mean, size_t C)
+static void add_deviation(float lanes[LANES], const float *in, float mean, size_t elems)
 {
-    float lanes[LANES] = {0.0F};
+    float sum[LANES];
     size_t c = 0;
 
-    for (; c + LANES <= C; c += LANES) {
+    memcpy(sum, lanes, sizeof(sum));
+    for (; c + LANES <= elems; c += LANES) {
         for (size_t k = 0; k < LANES; k++) {
             const float apart = in[c + k] - mean;
-            lanes[k] += apart * apart;
+            sum[k] += apart * apart;
         }
     }
-    for (size_t k = 0; c + k < C; k++) {
+    for (size_t k = 0; c + k < elems; k++) {
         const float apart = in[c + k] - mean;
-        lanes[k] += apart * apart;
+        sum[k] += apart * apart;
     }
-    return fold(lanes);
+    memcpy(lanes, sum, sizeof(sum));
 }
 
-static void forward_row(const struct norm *norm, size_t row)
+/* A row that is gone through several times. */
+struct row {
+    const void *data;
+    enum dtype type;
+};
+
+/* In 16 bits, a row of one block is widened into `buffer` once; a longer one each time. */
+static struct row row_of(const void *tensor, enum dtype type, size_t first, size_t C, float *buffer)
+{
+    if (C > TYPED_BLOCK) {
+        return (struct row){dtype_const_at(tensor, type, first), type};
+    }
+    return (struct row){typed_read(tensor, type, first, C, buffer), DTYPE_FP32};
+}
+
+static const float *row_read(const struct row *row, size_t first, size_t elems, float *buffer)
+{
+    return typed_read(row->data, row->type, first, elems, buffer);
+}
+
+static void forward_row(const struct norm *norm, size_t at)
 {
     const size_t C = norm->C;
-    const float *in = norm->in + row * C;
-    const float *weight = norm->weight;
-    const float *bias = norm->bias;
-    float *out = norm->out + row * C;
-    const float mean = row_sum(in, C) / (float)C;
-    const float rstd = 1.0F / sqrtf(row_deviation(in, mean, C) / (float)C + norm->eps);
+    const size_t step = typed_step(norm->type, C);
+    float whole[TYPED_BLOCK];
+    float buffer[TYPED_BLOCK];
+    float result[TYPED_BLOCK];
+    float lanes[LANES] = {0.0F};
+    const struct row row = row_of(norm->in, norm->type, at * C, C, whole);
 
-    KERNEL_INDEPENDENT
-    for (size_t c = 0; c < C; c++) {
-        out[c] = (in[c] - mean) * rstd * weight[c] + bias[c];
+    for (size_t c = 0; c < C; c += step) {
+        const size_t elems = typed_elems(c, C, step);
+        add_sum(lanes, row_read(&row, c, elems, buffer), elems);
     }
-    norm->mean[row] = mean;
-    norm->rstd[row] = rstd;
+    const float mean = fold(lanes) / (float)C;
+    memset(lanes, 0, sizeof(lanes));
+    for (size_t c = 0; c < C; c += step) {
+        const size_t elems = typed_elems(c, C, step);
+        add_deviation(lanes, row_read(&row, c, elems, buffer), mean, elems);
+    }
+    const float rstd = 1.0F / sqrtf(fold(lanes) / (float)C + norm->eps);
+    for (size_t c = 0; c < C; c += step) {
+        const size_t elems = typed_elems(c, C, step);
+        const float *in = row_read(&row, c, elems, buffer);
+        const float *weight = norm->weight + c;
+        const float *bias = norm->bias + c;
+        float *out = typed_place(norm->out, norm->type, at * C + c, result);
+        KERNEL_INDEPENDENT
+        for (size_t i = 0; i < elems; i++) {
+            out[i] = (in[i] - mean) * rstd * weight[i] + bias[i];
+        }
+        typed_keep(norm->out, norm->type, at * C + c, elems, result);
+    }
+    norm->mean[at] = mean;
+    norm->rstd[at] = rstd;
 }
 
 static void forward_part(void *context, int part, int parts)
@@ -114,9 +160,9 @@ static void forward_part(void *context, int part, int parts)
     }
 }
 
-enum status KERNEL(layernorm_forward)(float *out, float *mean, float *rstd, const float *in,
+enum status KERNEL(layernorm_forward)(void *out, float *mean, float *rstd, const void *in,
                                       const float *weight, const float *bias, size_t rows, size_t C,
-                                      float eps, struct stream *stream)
+                                      float eps, enum dtype type, struct stream *stream)
 {
     struct norm norm = {.out = out,
                         .mean = mean,
@@ -126,68 +172,103 @@ enum status KERNEL(layernorm_forward)(float *out, float *mean, float *rstd, cons
                         .bias = bias,
                         .rows = rows,
                         .C = C,
-                        .eps = eps};
+                        .eps = eps,
+                        .type = type};
 
     stream_run(stream, forward_part, &norm);
     return STATUS_OK;
 }
 
-/* What a row's gradient needs of the whole row, and the row's addition to the block's sums. */
+/* What a row's gradient needs of the whole row, in lanes. */
 struct row_sums {
-    float g;        /* sum of dout · weight */
-    float g_normed; /* sum of dout · weight · n */
+    float g[LANES];        /* sum of dout · weight */
+    float g_normed[LANES]; /* sum of dout · weight · n */
 };
 
-static struct row_sums row_reduce(const float *restrict dout, const float *restrict in,
-                                  const float *restrict weight, float *restrict dweight,
-                                  float *restrict dbias, float mean, float rstd, size_t C)
+/* A block's part of them, and its addition to the sums over rows. */
+static void row_reduce(struct row_sums *restrict sums, const float *restrict dout,
+                       const float *restrict in, const float *restrict weight,
+                       float *restrict dweight, float *restrict dbias, float mean, float rstd,
+                       size_t elems)
 {
-    float g_lanes[LANES] = {0.0F};
-    float g_normed_lanes[LANES] = {0.0F};
-    struct row_sums sums;
+    struct row_sums lanes = *sums;
 
-    for (size_t c = 0; c < C; c += LANES) {
-        const size_t most = C - c < LANES ? C - c : LANES;
+    for (size_t c = 0; c < elems; c += LANES) {
+        const size_t most = elems - c < LANES ? elems - c : LANES;
         for (size_t k = 0; k < most; k++) {
             const float normed = (in[c + k] - mean) * rstd;
             const float g = dout[c + k] * weight[c + k];
-            g_lanes[k] += g;
-            g_normed_lanes[k] += g * normed;
+            lanes.g[k] += g;
+            lanes.g_normed[k] += g * normed;
             dweight[c + k] += dout[c + k] * normed;
             dbias[c + k] += dout[c + k];
         }
     }
-    sums.g = fold(g_lanes);
-    sums.g_normed = fold(g_normed_lanes);
-    return sums;
+    *sums = lanes;
 }
 
-static void backward_row(const struct norm_gradient *norm, size_t row, float *dweight, float *dbias)
+/* The means over a row that its gradient takes away. */
+struct row_means {
+    float mean;
+    float rstd;
+    float shift;
+    float slope;
+};
+
+/* A block of din; dresidual may be NULL. */
+static void row_gradient(float *din, const float *dout, const float *dresidual, const float *in,
+                         const float *weight, const struct row_means *means, size_t elems)
 {
-    const size_t C = norm->C;
-    const float *dout = norm->dout + row * C;
-    const float *in = norm->in + row * C;
-    const float *weight = norm->weight;
-    const float *dresidual = norm->dresidual != NULL ? norm->dresidual + row * C : NULL;
-    float *din = norm->din + row * C;
-    const float mean = norm->mean[row];
-    const float rstd = norm->rstd[row];
-    const struct row_sums sums = row_reduce(dout, in, weight, dweight, dbias, mean, rstd, C);
-    const float shift = sums.g / (float)C;
-    const float slope = sums.g_normed / (float)C;
+    const float mean = means->mean;
+    const float rstd = means->rstd;
+    const float shift = means->shift;
+    const float slope = means->slope;
 
     if (dresidual == NULL) {
         KERNEL_INDEPENDENT
-        for (size_t c = 0; c < C; c++) {
+        for (size_t c = 0; c < elems; c++) {
             const float normed = (in[c] - mean) * rstd;
             din[c] = rstd * (dout[c] * weight[c] - shift - normed * slope);
         }
         return;
     }
     KERNEL_INDEPENDENT
-    for (size_t c = 0; c < C; c++) {
+    for (size_t c = 0; c < elems; c++) {
         const float normed = (in[c] - mean) * rstd;
         din[c] = dresidual[c] + rstd * (dout[c] * weight[c] - shift - normed * slope);
+    }
+}
+
+static void backward_row(const struct norm_gradient *norm, size_t at, float *dweight, float *dbias)
+{
+    const size_t C = norm->C;
+    const size_t step = typed_step(norm->type, C);
+    const float *dout = norm->dout + at * C;
+    float whole[TYPED_BLOCK];
+    float buffer[TYPED_BLOCK];
+    float residual_buffer[TYPED_BLOCK];
+    float result[TYPED_BLOCK];
+    const struct row row = row_of(norm->in, norm->type, at * C, C, whole);
+    struct row_sums sums = {{0.0F}, {0.0F}};
+    struct row_means means = {.mean = norm->mean[at], .rstd = norm->rstd[at]};
+
+    for (size_t c = 0; c < C; c += step) {
+        const size_t elems = typed_elems(c, C, step);
+        row_reduce(&sums, dout + c, row_read(&row, c, elems, buffer), norm->weight + c, dweight + c,
+                   dbias + c, means.mean, means.rstd, elems);
+    }
+    means.shift = fold(sums.g) / (float)C;
+    means.slope = fold(sums.g_normed) / (float)C;
+    for (size_t c = 0; c < C; c += step) {
+        const size_t elems = typed_elems(c, C, step);
+        const float *dresidual = NULL;
+        float *din = typed_place(norm->din, norm->type, at * C + c, result);
+        if (norm->dresidual != NULL) {
+            dresidual = typed_read(norm->dresidual, norm->type, at * C + c, elems, residual_buffer);
+        }
+        row_gradient(din, dout + c, dresidual, row_read(&row, c, elems, buffer), norm->weight + c,
+                     &means, elems);
+        typed_keep(norm->din, norm->type, at * C + c, elems, result);
     }
 }
 
@@ -232,10 +313,10 @@ static void add_partials_part(void *context, int part, int parts)
     }
 }
 
-enum status KERNEL(layernorm_backward)(float *din, float *dweight, float *dbias, const float *dout,
-                                       const float *dresidual, const float *in, const float *weight,
+enum status KERNEL(layernorm_backward)(void *din, float *dweight, float *dbias, const float *dout,
+                                       const void *dresidual, const void *in, const float *weight,
                                        const float *mean, const float *rstd, size_t rows, size_t C,
-                                       float *partials, struct stream *stream)
+                                       float *partials, enum dtype type, struct stream *stream)
 {
     const size_t fair = (rows + LAYERNORM_MOST_BLOCKS - 1) / LAYERNORM_MOST_BLOCKS;
     const size_t block_rows = fair > LAYERNORM_BLOCK_ROWS ? fair : LAYERNORM_BLOCK_ROWS;
@@ -252,7 +333,8 @@ enum status KERNEL(layernorm_backward)(float *din, float *dweight, float *dbias,
                                  .blocks = (rows + block_rows - 1) / block_rows,
                                  .block_rows = block_rows,
                                  .rows = rows,
-                                 .C = C};
+                                 .C = C,
+                                 .type = type};
 
     stream_run(stream, backward_part, &norm);
     stream_run(stream, add_partials_part, &norm);

@@ -1,12 +1,12 @@
 /*
  * residual -- the sum that goes around a block: what came in, plus a projection and its bias.
  *
- *   in        (N,C)  read
- *   bias      (C)    read
- *   residual  (N,C)  read
- *   out       (N,C)  overwritten; may be `in` or `residual`
+ *   in        (N,C)  read, in fp32
+ *   bias      (C)    of `type`, read
+ *   residual  (N,C)  of `type`, read
+ *   out       (N,C)  of `type`, overwritten; may be `residual`, and `in` where that is fp32 too
  *
- * out = residual + (in + bias)
+ * out = residual + (in + bias), rounded once
  *
  * Element by element; the team's size changes no bit. Cannot fail.
  */
@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tensor/dtype.h"
 #include "tensor/kernels/variant.h"
 
 #ifdef __cplusplus
@@ -25,9 +26,9 @@ extern "C" {
 
 struct stream;
 
-enum status KERNEL(bias_residual_forward)(float *out, const float *in, const float *bias,
-                                          const float *residual, size_t rows, size_t C,
-                                          struct stream *stream);
+enum status KERNEL(bias_residual_forward)(void *out, const float *in, const void *bias,
+                                          const void *residual, size_t rows, size_t C,
+                                          enum dtype type, struct stream *stream);
 
 #ifdef __cplusplus
 }

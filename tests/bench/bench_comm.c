@@ -5,10 +5,11 @@
  * processes, their bandwidth at 3 and 16 MiB beside one memcpy of the same size in the same run
  * (copies and messages take turns, the median counts), and the time a hop of 4 KiB takes in rings
  * of 2, 4 and 8 processes; then all_reduce of 1 and 16 MiB with 2, 4 and 8 processes, its size over
- * its time, beside one memcpy of the same size.
+ * its time, beside one memcpy of the same size; last what one call of 150 small pieces costs two
+ * processes, beside one of a single piece as large as all of them, and of none.
  *
  * `bench_comm all_reduce RANKS MIB CALLS` measures one all_reduce alone and prints its median, so
- * that a script can let it take turns with others.
+ * that a script can let it take turns with others; `bench_comm pieces` the last alone.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -162,6 +163,55 @@ static enum status run_all_reduce(struct ring *ring)
             copy_many(ring);
             ring->copy_ns[at] = (double)(clock_now_ns() - begin_ns) / (double)ring->messages;
         }
+    }
+    return STATUS_OK;
+}
+
+#define PIECES      150
+#define PIECE_ELEMS ((size_t)64)
+
+/* Calls of `count` pieces with `elems` floats each, reduce_scatter and all_gather in turns. */
+static enum status combine_pieces(struct ring *ring, int32_t count, size_t elems)
+{
+    struct comm_piece pieces[PIECES];
+    float *data = comm_shared(ring->comm);
+
+    for (int32_t i = 0; i < count; i++) {
+        pieces[i] = (struct comm_piece){
+            .data = data + (size_t)i * elems, .elems = elems, .elem_bytes = sizeof(float)};
+    }
+    for (uint32_t k = 0; k < ring->messages; k += 2) {
+        TRY(comm_reduce_scatter_pieces(ring->group, pieces, count, NULL, ring->deadline_ns));
+        TRY(comm_all_gather_pieces(ring->group, pieces, count, NULL, ring->deadline_ns));
+    }
+    return STATUS_OK;
+}
+
+/* message_ns is of many pieces, copy_ns of one with as many floats. */
+static enum status run_pieces(struct ring *ring)
+{
+    for (int round = -1; round < ROUNDS; round++) { /* the first warms up */
+        int at = round < 0 ? 0 : round;
+        int64_t begin_ns = clock_now_ns();
+
+        TRY(combine_pieces(ring, PIECES, PIECE_ELEMS));
+        ring->message_ns[at] = (double)(clock_now_ns() - begin_ns) / (double)ring->messages;
+        begin_ns = clock_now_ns();
+        TRY(combine_pieces(ring, 1, PIECES * PIECE_ELEMS));
+        ring->copy_ns[at] = (double)(clock_now_ns() - begin_ns) / (double)ring->messages;
+    }
+    return STATUS_OK;
+}
+
+/* message_ns is of a call with nothing in it. */
+static enum status run_nothing(struct ring *ring)
+{
+    for (int round = -1; round < ROUNDS; round++) {
+        int64_t begin_ns = clock_now_ns();
+
+        TRY(combine_pieces(ring, 0, 0));
+        ring->message_ns[round < 0 ? 0 : round] =
+            (double)(clock_now_ns() - begin_ns) / (double)ring->messages;
     }
     return STATUS_OK;
 }
@@ -331,6 +381,25 @@ static bool bench_all_reduces(void)
     return good;
 }
 
+static bool bench_pieces(void)
+{
+    struct ring ring = {.world = 2,
+                        .bytes = PIECES * PIECE_ELEMS * sizeof(float),
+                        .messages = 2000,
+                        .combines = true};
+    struct ring empty = ring;
+
+    if (!run_ring(&ring, run_pieces) || !run_ring(&empty, run_nothing)) {
+        return false;
+    }
+    printf("pieces\t2 ranks, %d of %zu floats\t%.2f\tus\n", PIECES, PIECE_ELEMS,
+           median(ring.message_ns) / 1e3);
+    printf("pieces\t2 ranks, 1 of %zu floats\t%.2f\tus\n", PIECES * PIECE_ELEMS,
+           median(ring.copy_ns) / 1e3);
+    printf("pieces\t2 ranks, none\t%.2f\tus\n", median(empty.message_ns) / 1e3);
+    return true;
+}
+
 /* The one that the arguments name. */
 static int bench_one(int count, char *const arguments[])
 {
@@ -338,9 +407,13 @@ static int bench_one(int count, char *const arguments[])
     long mib = count == 4 ? strtol(arguments[2], NULL, 10) : 0;
     long calls = count == 4 ? strtol(arguments[3], NULL, 10) : 0;
 
+    if (count == 1 && strcmp(arguments[0], "pieces") == 0) {
+        return bench_pieces() ? 0 : 1;
+    }
     if (strcmp(arguments[0], "all_reduce") != 0 || ranks < 2 || ranks > RANKS_MOST || mib < 1 ||
         mib > 1024 || calls < 1 || calls > 1000000) {
-        (void)fprintf(stderr, "usage: bench_comm [all_reduce RANKS(2-%d) MIB(1-1024) CALLS]\n",
+        (void)fprintf(stderr,
+                      "usage: bench_comm [pieces | all_reduce RANKS(2-%d) MIB(1-1024) CALLS]\n",
                       RANKS_MOST);
         return 1;
     }
@@ -359,6 +432,6 @@ int main(int count, char *arguments[])
            bench_token("latency", 2, 64, true, 1000) && bench_bandwidth(3, 100) &&
            bench_bandwidth(16, 20) && bench_token("ring_hop", 2, 4096, false, 1000) &&
            bench_token("ring_hop", 4, 4096, true, 300) &&
-           bench_token("ring_hop", 8, 4096, true, 150) && bench_all_reduces();
+           bench_token("ring_hop", 8, 4096, true, 150) && bench_all_reduces() && bench_pieces();
     return good ? 0 : 1;
 }

@@ -68,6 +68,7 @@ static enum status meet(struct end *end, enum carrier carrier)
         .job_directory = end->directory,
         .name = carrier_names[carrier],
         .elems = end->elems,
+        .weight_bytes = sizeof(float),
         .landing = end->landing[carrier],
         .comm = carrier == CARRIER_DATA_PLANE ? end->comm : NULL,
         .peer = end->role == EMBEDDING_OWNER ? EMBEDDING_HEAD : EMBEDDING_OWNER,

@@ -1,19 +1,20 @@
 /*
- * bench_kernels -- how fast attention, the head and GELU are; lines of `name shape value unit`.
+ * bench_kernels -- how fast attention, the head and the kernels that go row by row are; lines of
+ * `name shape value unit`.
  *
  *   bench_kernels [threads]      medians of ROUNDS runs, the GPT-2 124M shapes, one thread unless
  *                                told otherwise
  *
  * GFLOP/s count what causal attention needs, T (T + 1) / 2 scores a head, not what the blocks
- * compute beyond it. GB/s of GELU count each tensor once: forward two reads, two writes (bias left
- * out), backward two reads, one write.
+ * compute beyond it.
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
+#include "kernel_rows.h"
 #include "tensor/kernels.h"
+#include "tensor/rng.h"
 #include "tensor/stream.h"
 
 enum {
@@ -78,11 +79,13 @@ static float *numbers(size_t elems)
 struct attention_work {
     const struct bench *bench;
     struct attention_shape shape;
-    float *qkv;
-    float *out;
+    const struct attention_dropout *dropout;
+    enum dtype type;
+    void *qkv;
+    void *out;
     float *lse;
     float *dout;
-    float *dqkv;
+    void *dqkv;
     float *workspace;
 };
 
@@ -91,7 +94,8 @@ static enum status attention_forward(const void *context)
     const struct attention_work *work = context;
 
     return work->bench->ops->attention_forward(work->out, work->lse, work->qkv, &work->shape,
-                                               work->workspace, work->bench->stream);
+                                               work->dropout, work->workspace, work->type,
+                                               work->bench->stream);
 }
 
 static enum status attention_backward(const void *context)
@@ -99,30 +103,47 @@ static enum status attention_backward(const void *context)
     const struct attention_work *work = context;
 
     return work->bench->ops->attention_backward(work->dqkv, work->dout, work->out, work->qkv,
-                                                work->lse, &work->shape, work->workspace,
-                                                work->bench->stream);
+                                                work->lse, &work->shape, work->dropout,
+                                                work->workspace, work->type, work->bench->stream);
 }
 
-static void bench_attention(const struct bench *bench, size_t B, size_t T)
+/* The same numbers in `type`. */
+static void *typed_numbers(const struct bench *bench, size_t elems, enum dtype type)
+{
+    float *memory = numbers(elems);
+    float *typed = numbers(elems);
+
+    (void)bench->ops->convert(typed, type, memory, DTYPE_FP32, elems, NULL);
+    free(memory);
+    return typed;
+}
+
+static void bench_attention(const struct bench *bench, size_t B, size_t T, enum dtype type,
+                            double dropout)
 {
     const size_t H = 12;
     const size_t D = 64;
     const size_t elems = B * T * H * D;
+    const struct attention_dropout drops = {.seed = 1, .threshold = rng_mask_threshold(dropout)};
     struct attention_work work = {
         .bench = bench,
         .shape = {B, T, H, D},
-        .qkv = numbers(3 * elems),
-        .out = numbers(elems),
+        .dropout = dropout > 0.0 ? &drops : NULL,
+        .type = type,
+        .qkv = typed_numbers(bench, 3 * elems, type),
+        .out = typed_numbers(bench, elems, type),
         .lse = numbers(B * H * T),
         .dout = numbers(elems),
-        .dqkv = numbers(3 * elems),
+        .dqkv = typed_numbers(bench, 3 * elems, type),
     };
     const double product = (double)(B * H * D) * (double)T * (double)(T + 1);
 
     work.workspace = numbers(attention_workspace_floats(&work.shape, bench->threads));
-    printf("attention_forward\tB=%zu,T=%zu,H=%zu,D=%zu\t%.1f\tGFLOP/s\n", B, T, H, D,
+    printf("attention_forward\tB=%zu,T=%zu,H=%zu,D=%zu,%s,dropout=%g\t%.1f\tGFLOP/s\n", B, T, H, D,
+           dtype_text(type), dropout,
            2.0 * product * 1e-9 / median_seconds(attention_forward, &work));
-    printf("attention_backward\tB=%zu,T=%zu,H=%zu,D=%zu\t%.1f\tGFLOP/s\n", B, T, H, D,
+    printf("attention_backward\tB=%zu,T=%zu,H=%zu,D=%zu,%s,dropout=%g\t%.1f\tGFLOP/s\n", B, T, H, D,
+           dtype_text(type), dropout,
            5.0 * product * 1e-9 / median_seconds(attention_backward, &work));
     free(work.qkv);
     free(work.out);
@@ -157,13 +178,14 @@ static enum status head_run(const struct head_work *work, bool gradients)
         float *x = work->x + row * work->block.hidden;
 
         TRY(ops->head_logits(work->logits, rows, x, work->wte, work->targets + row,
-                             work->mask + row, &work->block, stream));
+                             work->mask + row, &work->block, DTYPE_FP32, stream));
         TRY(ops->head_loss(work->logits, losses, &all, work->targets + row, work->mask + row,
                            &work->block, gradients, stream));
         if (!gradients) {
             continue;
         }
-        TRY(ops->head_backward(x, work->dwte, x, work->logits, work->wte, &work->block, stream));
+        TRY(ops->head_backward(x, work->dwte, x, work->logits, work->wte, &work->block, DTYPE_FP32,
+                               stream));
     }
     return STATUS_OK;
 }
@@ -209,57 +231,6 @@ static void bench_head(const struct bench *bench, size_t rows, size_t C, size_t 
     free(work.logits);
 }
 
-struct gelu_work {
-    const struct bench *bench;
-    size_t rows;
-    size_t F;
-    float *out;
-    float *pre;
-    float *bias;
-    float *dbias;
-};
-
-static enum status gelu_forward(const void *context)
-{
-    const struct gelu_work *work = context;
-
-    return work->bench->ops->bias_gelu_forward(work->out, work->pre, work->bias, work->rows,
-                                               work->F, work->bench->stream);
-}
-
-static enum status gelu_backward(const void *context)
-{
-    const struct gelu_work *work = context;
-
-    return work->bench->ops->bias_gelu_backward(work->out, work->dbias, work->out, work->pre,
-                                                work->rows, work->F, work->bench->stream);
-}
-
-static void bench_gelu(const struct bench *bench, size_t rows, size_t F)
-{
-    struct gelu_work work = {
-        .bench = bench,
-        .rows = rows,
-        .F = F,
-        .out = numbers(rows * F),
-        .pre = numbers(rows * F),
-        .bias = numbers(F),
-        .dbias = numbers(F),
-    };
-    const double bytes = (double)(rows * F) * sizeof(float);
-
-    /* Without a bias, so that the activations stay where they are from round to round. */
-    memset(work.bias, 0, F * sizeof(float));
-    printf("bias_gelu_forward\tN=%zu,F=%zu\t%.1f\tGB/s\n", rows, F,
-           4.0 * bytes * 1e-9 / median_seconds(gelu_forward, &work));
-    printf("bias_gelu_backward\tN=%zu,F=%zu\t%.1f\tGB/s\n", rows, F,
-           3.0 * bytes * 1e-9 / median_seconds(gelu_backward, &work));
-    free(work.out);
-    free(work.pre);
-    free(work.bias);
-    free(work.dbias);
-}
-
 int main(int argc, char **argv)
 {
     const size_t positions[] = {64, 128, 256, 512, 1024};
@@ -272,10 +243,12 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     }
     for (size_t i = 0; i < sizeof(positions) / sizeof(*positions); i++) {
-        bench_attention(&bench, 1024 / positions[i], positions[i]);
+        bench_attention(&bench, 1024 / positions[i], positions[i], DTYPE_FP32, 0.0);
+        bench_attention(&bench, 1024 / positions[i], positions[i], DTYPE_BF16, 0.0);
+        bench_attention(&bench, 1024 / positions[i], positions[i], DTYPE_FP32, 0.1);
     }
-    bench_gelu(&bench, 1024, 3072);
-    bench_gelu(&bench, 1024, 512);
+    kernel_rows_bench(bench.ops, bench.stream, 1024, 768);
+    kernel_rows_bench(bench.ops, bench.stream, 1024, 128);
     bench_head(&bench, 1024, 128, 256);
     bench_head(&bench, 1024, 768, 50257);
     stream_destroy(&bench.stream);

@@ -10,6 +10,8 @@
  *                                         interleaved, one thread a rank
  *     bench_step --embedding              what the embedding sync takes, and what is exposed of it:
  *                                         pp 4, m 8, 150 MB, over ZeroMQ and over the data plane
+ *     bench_step --formats                one process × 1 thread in fp32, bf16 and fp16, in turns
+ *     bench_step --recompute              the same in fp32 with recompute and with dropout, in turns
  *     bench_step --pp 2 --tp 1 --dp 1 --virtual-stages 1 --threads 1 --num-microbatches 8
  *                --micro-batch-size 4 --seq-len 256 --num-layers 12 --hidden 768 --heads 12
  *                --vocab 50257 --steps 5
@@ -167,6 +169,79 @@ static void run_embedding(void)
     }
 }
 
+/* Rounds of all in turns, so that a slow minute of the machine is everybody's. */
+#define TURNS 3
+
+struct variant {
+    const char *name;
+    struct step_shape shape;
+    double seconds[TURNS];
+};
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Prints what each takes beside the first: the median over rounds of the median step. */
+static void run_in_turns(struct variant *variants, int count)
+{
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int i = 0; i < count; i++) {
+            struct step_result result;
+
+            if (step_measure(&variants[i].shape, &result) != 0) {
+                (void)printf("step\t%s\tnan\ts\n", variants[i].name);
+                return;
+            }
+            variants[i].seconds[turn] = step_median(result.seconds, variants[i].shape.steps);
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        qsort(variants[i].seconds, TURNS, sizeof(double), by_size);
+        (void)printf("step\t%s\t%.3f\ts\n", variants[i].name, variants[i].seconds[TURNS / 2]);
+        if (i > 0) {
+            (void)printf("ratio\t%s / %s\t%.3f\t\n", variants[i].name, variants[0].name,
+                         variants[i].seconds[TURNS / 2] / variants[0].seconds[TURNS / 2]);
+        }
+    }
+}
+
+static void run_formats(void)
+{
+    struct variant variants[] = {
+        {.name = "fp32", .shape = gpt2_124m},
+        {.name = "bf16", .shape = gpt2_124m},
+        {.name = "fp16", .shape = gpt2_124m},
+    };
+
+    for (int i = 0; i < 3; i++) {
+        variants[i].shape.dtype = variants[i].name;
+        variants[i].shape.steps = 3;
+    }
+    run_in_turns(variants, 3);
+}
+
+static void run_recompute(void)
+{
+    struct variant variants[] = {
+        {.name = "none", .shape = gpt2_124m},
+        {.name = "selective", .shape = gpt2_124m},
+        {.name = "full", .shape = gpt2_124m},
+        {.name = "none, dropout 0.1", .shape = gpt2_124m},
+    };
+
+    for (int i = 0; i < 4; i++) {
+        variants[i].shape.recompute = i < 3 ? variants[i].name : "none";
+        variants[i].shape.steps = 3;
+    }
+    variants[3].shape.dropout = 0.1;
+    run_in_turns(variants, 4);
+}
+
 static void run_crowded(void)
 {
     struct step_shape two = {
@@ -290,10 +365,9 @@ static void (*find_run(const char *name))(void)
         const char *name;
         void (*run)(void);
     } runs[] = {
-        {"--crowded", run_crowded},
-        {"--overhead", run_overhead},
-        {"--layouts", run_layouts},
-        {"--embedding", run_embedding},
+        {"--crowded", run_crowded}, {"--overhead", run_overhead},
+        {"--layouts", run_layouts}, {"--embedding", run_embedding},
+        {"--formats", run_formats}, {"--recompute", run_recompute},
     };
 
     for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {

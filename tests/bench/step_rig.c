@@ -61,18 +61,20 @@ static enum status write_config(const char *path, const char *text, const struct
     }
     (void)fprintf(file,
                   "model: {num_layers: %ld, hidden_size: %ld, num_heads: %ld, seq_len: %ld, "
-                  "vocab_size: %ld}\n"
+                  "vocab_size: %ld, dropout: %g}\n"
                   "parallel: {pp: %ld, tp: %ld, dp: %ld, virtual_stages: %ld, schedule: %s, "
                   "layers_per_stage: %s, embedding_sync: %s}\n"
                   "train: {steps: %ld, micro_batch_size: %ld, num_microbatches: %ld, threads: %ld, "
-                  "run_dir: unused}\n"
+                  "recompute: %s, run_dir: unused}\n"
+                  "precision: {dtype: %s}\n"
                   "optimizer: {lr: 1.0e-4, warmup_steps: 1, decay_steps: 1000}\n"
                   "data: {train: %s, format: text}\n",
                   shape->layers, shape->hidden, shape->heads, shape->seq_len, shape->vocab,
-                  shape->pp, shape->tp, shape->dp, shape->virtual_stages,
+                  shape->dropout, shape->pp, shape->tp, shape->dp, shape->virtual_stages,
                   shape->virtual_stages > 1 ? "interleaved_1f1b" : "1f1b", shape->split,
                   shape->sync, shape->steps, shape->micro_batch_size, shape->microbatches,
-                  shape->threads, text);
+                  shape->threads, shape->recompute != NULL ? shape->recompute : "none",
+                  shape->dtype != NULL ? shape->dtype : "fp32", text);
     return fclose(file) == 0 ? STATUS_OK : status_fail(STATUS_ERR_IO, "cannot write %s", path);
 }
 

@@ -23,6 +23,9 @@ struct step_shape {
     long steps;
     const char *split; /* layers_per_stage */
     const char *sync;  /* embedding_sync */
+    const char *dtype; /* NULL: fp32; likewise none */
+    const char *recompute;
+    double dropout;
 };
 
 /* What the processes of one measurement share. */

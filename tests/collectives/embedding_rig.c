@@ -39,17 +39,28 @@ static float value_of(int64_t number, size_t i, float sign)
     return sign * (float)(((size_t)number * 7919U + i * 31U) % 1000003U);
 }
 
-static void fill(float *values, size_t elems, int64_t number, float sign)
+/* As many of its bits, the upper ones, as an element has. */
+static const unsigned char *bits_of(const float *value, size_t elem_bytes)
+{
+    return (const unsigned char *)value + sizeof(float) - elem_bytes;
+}
+
+static void fill(void *values, size_t elems, size_t elem_bytes, int64_t number, float sign)
 {
     for (size_t i = 0; i < elems; i++) {
-        values[i] = value_of(number, i, sign);
+        float value = value_of(number, i, sign);
+
+        memcpy((unsigned char *)values + i * elem_bytes, bits_of(&value, elem_bytes), elem_bytes);
     }
 }
 
-static bool holds(const float *values, size_t elems, int64_t number, float sign)
+static bool holds(const void *values, size_t elems, size_t elem_bytes, int64_t number, float sign)
 {
     for (size_t i = 0; i < elems; i++) {
-        if (values[i] != value_of(number, i, sign)) {
+        float value = value_of(number, i, sign);
+
+        if (memcmp((const unsigned char *)values + i * elem_bytes, bits_of(&value, elem_bytes),
+                   elem_bytes) != 0) {
             return false;
         }
     }
@@ -75,8 +86,8 @@ static bool await_step(const struct embedding_end *end, int64_t step)
     return true;
 }
 
-static const char *run_owner(struct embedding_end *end, struct embedding_sync *sync, float *landing,
-                             float *weights)
+static const char *run_owner(struct embedding_end *end, struct embedding_sync *sync,
+                             const void *landing, void *weights)
 {
     int64_t version = 0;
 
@@ -88,19 +99,19 @@ static const char *run_owner(struct embedding_end *end, struct embedding_sync *s
             STATUS_OK) {
             return "the owner waits for the gradient";
         }
-        if (!holds(landing, end->elems, step, 1.0F)) {
+        if (!holds(landing, end->elems, sizeof(float), step, 1.0F)) {
             return "the gradient is that of the step";
         }
         embedding_sync_last_transfer(sync, &begin_ns, &end_ns);
         if (begin_ns <= 0 || end_ns < begin_ns) {
             return "the transfer has a begin and an end";
         }
-        if (embedding_sync_sent_bytes(sync) != (uint64_t)version * end->elems * sizeof(float)) {
+        if (embedding_sync_sent_bytes(sync) != (uint64_t)version * end->elems * end->weight_bytes) {
             return "the weights that were sent are counted";
         }
         __atomic_store_n(end->steps_ended, step, __ATOMIC_RELEASE);
         if (!is_skipped(end, step)) {
-            fill(weights, end->elems, ++version, -1.0F);
+            fill(weights, end->elems, end->weight_bytes, ++version, -1.0F);
             if (embedding_sync_send_weights(sync, version, weights) != STATUS_OK) {
                 return "the owner sends the weights";
             }
@@ -109,8 +120,8 @@ static const char *run_owner(struct embedding_end *end, struct embedding_sync *s
     return NULL;
 }
 
-static const char *run_head(struct embedding_end *end, struct embedding_sync *sync, float *landing,
-                            float *gradient)
+static const char *run_head(struct embedding_end *end, struct embedding_sync *sync,
+                            const void *landing, float *gradient)
 {
     int64_t version = 0;
 
@@ -119,10 +130,10 @@ static const char *run_head(struct embedding_end *end, struct embedding_sync *sy
             STATUS_OK) {
             return "the head waits for the weights";
         }
-        if (version > 0 && !holds(landing, end->elems, version, -1.0F)) {
+        if (version > 0 && !holds(landing, end->elems, end->weight_bytes, version, -1.0F)) {
             return "the weights are those of the version";
         }
-        fill(gradient, end->elems, step, 1.0F);
+        fill(gradient, end->elems, sizeof(float), step, 1.0F);
         if (embedding_sync_send_gradient(sync, step, gradient) != STATUS_OK) {
             return "the head sends the gradient";
         }
@@ -133,7 +144,7 @@ static const char *run_head(struct embedding_end *end, struct embedding_sync *sy
     }
     if (embedding_sync_wait_version(sync, version, clock_deadline(EMBEDDING_PATIENCE_S)) !=
             STATUS_OK ||
-        !holds(landing, end->elems, version, -1.0F)) {
+        !holds(landing, end->elems, end->weight_bytes, version, -1.0F)) {
         return "the last weights come";
     }
     return embedding_sync_sent_bytes(sync) == (uint64_t)end->steps * end->elems * sizeof(float)
@@ -148,6 +159,7 @@ struct embedding_sync_config embedding_configure(enum embedding_role role, size_
                                           .job_directory = directory,
                                           .name = "tp0-dp0",
                                           .elems = elems,
+                                          .weight_bytes = sizeof(float),
                                           .cancel = cancel,
                                           .deadline_ns = clock_deadline(EMBEDDING_PATIENCE_S)};
 }
@@ -206,6 +218,7 @@ static void *run_end(void *argument)
 
     end->opened = make_buffers(end, &buffers);
     if (end->opened == STATUS_OK) {
+        config.weight_bytes = end->weight_bytes;
         config.landing = end->elems > 0 ? buffers.landing : NULL;
         config.comm = buffers.comm;
         config.peer = end->role == EMBEDDING_OWNER ? EMBEDDING_HEAD : EMBEDDING_OWNER;
@@ -236,11 +249,13 @@ void embedding_run_pair(struct embedding_end *owner, struct embedding_end *head)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-void embedding_expect_steps(bool reads, size_t elems, int64_t steps, int64_t skip_every)
+void embedding_expect_steps(bool reads, size_t elems, size_t weight_bytes, int64_t steps,
+                            int64_t skip_every)
 {
     struct cancel cancel = {0};
     int64_t steps_ended = 0;
     struct embedding_end owner = {.elems = elems,
+                                  .weight_bytes = weight_bytes,
                                   .reads = reads,
                                   .steps = steps,
                                   .skip_every = skip_every,
@@ -284,7 +299,7 @@ void embedding_puppet_close(struct embedding_puppet *puppet)
 void embedding_puppet_begin(struct embedding_puppet *puppet, const char *kind)
 {
     message_pack_begin(puppet->pack);
-    message_put_int(puppet->pack, "version", 1);
+    message_put_int(puppet->pack, "version", 2);
     message_put_text(puppet->pack, "kind", kind);
 }
 
@@ -306,6 +321,7 @@ void embedding_puppet_hello(struct embedding_puppet *puppet, size_t elems, const
 {
     embedding_puppet_begin(puppet, "hello");
     message_put_uint(puppet->pack, "elems", elems);
+    message_put_uint(puppet->pack, "weight_bytes", sizeof(float));
     message_put_text(puppet->pack, "sends", sends);
     message_put_text(puppet->pack, "carrier", carrier);
     message_put_uint(puppet->pack, "offset", offset);

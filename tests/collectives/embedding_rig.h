@@ -32,7 +32,8 @@ struct embedding_sync_config embedding_configure(enum embedding_role role, size_
 struct embedding_end {
     enum embedding_role role;
     size_t elems;
-    bool reads; /* the data plane carries the bytes */
+    size_t weight_bytes; /* of an element of the weights */
+    bool reads;          /* the data plane carries the bytes */
     int64_t steps;
     int64_t skip_every; /* of so many steps one brings no weights back; 0: none */
     struct cancel *cancel;
@@ -45,8 +46,9 @@ struct embedding_end {
 /* Runs both ends to their end. */
 void embedding_run_pair(struct embedding_end *owner, struct embedding_end *head);
 
-/* Runs `steps` steps and fails the test where anything is not as it was sent. */
-void embedding_expect_steps(bool reads, size_t elems, int64_t steps, int64_t skip_every);
+/* Runs `steps` steps with weights of `weight_bytes` an element and fails the test where anything is not as it was sent. */
+void embedding_expect_steps(bool reads, size_t elems, size_t weight_bytes, int64_t steps,
+                            int64_t skip_every);
 
 /* Where what the end sends lies in its shared block. */
 size_t embedding_offset(enum embedding_role role);

@@ -21,113 +21,19 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
-#include "comm_rig.h"
+#include "comm_job.h"
 
 #define LANDINGS      2
 #define MIDDLE        400
-#define ENDLESS       UINT32_MAX
 #define SHM_BYTES     (1 << 20)
 #define LARGE_BYTES   (8 << 20) /* of one landing buffer, where /dev/shm has room for none */
 #define BYTES         4096
-#define TIME_LIMIT_S  60 /* a child that hangs is ended by its alarm */
-#define EXIT_GOOD     0
-#define EXIT_BAD      9
 #define EXIT_NO_MOUNT 77
 
 enum {
     IN, /* lane F from the previous rank of the ring */
     OUT /* lane F to the next one */
 };
-
-/* A job of processes in a ring: each receives from the rank before and sends to the next. */
-struct job {
-    struct comm_rig rig; /* the parent's; children work on their copies */
-    pid_t children[RIG_RANKS_MOST];
-    int orders[RIG_RANKS_MOST];  /* the parent writes a byte: this rank aborts */
-    int reports[RIG_RANKS_MOST]; /* the parent reads a byte: this rank is in the middle */
-    struct cancel *cancel;       /* shared by all processes */
-};
-
-/* What a child holds. */
-struct child {
-    struct job *job;
-    struct rig_rank *self;
-    int order;
-    int report;
-    uint32_t messages;
-    size_t bytes;
-};
-
-typedef int (*child_fn)(struct child *child);
-
-static void job_init(struct job *job, int32_t world)
-{
-    memset(job, 0, sizeof(*job));
-    rig_init(&job->rig, world, true);
-    job->cancel =
-        mmap(NULL, sizeof(*job->cancel), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(job->cancel, MAP_FAILED);
-}
-
-static void job_start(struct job *job, child_fn work, uint32_t messages, size_t bytes)
-{
-    for (int32_t rank = 0; rank < job->rig.world; rank++) {
-        int order[2];
-        int report[2];
-
-        assert_int_equal(pipe2(order, O_CLOEXEC), 0);
-        assert_int_equal(pipe2(report, O_CLOEXEC), 0);
-        job->children[rank] = fork();
-        assert_true(job->children[rank] >= 0);
-        if (job->children[rank] == 0) {
-            struct child child = {.job = job,
-                                  .self = &job->rig.ranks[rank],
-                                  .order = order[0],
-                                  .report = report[1],
-                                  .messages = messages,
-                                  .bytes = bytes};
-
-            (void)alarm(TIME_LIMIT_S);
-            (void)close(order[1]);
-            (void)close(report[0]);
-            _exit(work(&child));
-        }
-        (void)close(order[0]);
-        (void)close(report[1]);
-        job->orders[rank] = order[1];
-        job->reports[rank] = report[0];
-    }
-}
-
-/* Waits for the end of a rank's process and returns how it ended. */
-static int job_end_of(struct job *job, int32_t rank)
-{
-    int how = 0;
-    pid_t pid;
-
-    do {
-        pid = waitpid(job->children[rank], &how, 0);
-    } while (pid < 0 && errno == EINTR);
-    assert_int_equal(pid, job->children[rank]);
-    return how;
-}
-
-static void assert_good_end(int how)
-{
-    assert_true(WIFEXITED(how));
-    assert_int_equal(WEXITSTATUS(how), EXIT_GOOD);
-}
-
-static void job_release(struct job *job)
-{
-    for (int32_t rank = 0; rank < job->rig.world; rank++) {
-        (void)close(job->orders[rank]);
-        (void)close(job->reports[rank]);
-    }
-    assert_int_equal(munmap(job->cancel, sizeof(*job->cancel)), 0);
-    rig_release(&job->rig); /* nothing may be left in the job directory */
-}
 
 /* ---- In the children. ---- */
 
@@ -173,7 +79,7 @@ static enum status run_ring(struct child *child)
     for (uint32_t k = 0; k < child->messages && status >= 0; k++) {
         status = turn(child, out, k);
         if (k == MIDDLE && status >= 0) {
-            (void)!write(child->report, "m", 1);
+            job_report_middle(child);
         }
     }
     if (status >= 0) {
@@ -190,7 +96,7 @@ static int ring_to_the_end(struct child *child)
     enum status status = run_ring(child);
 
     comm_close(&child->self->comm);
-    return status == STATUS_OK ? EXIT_GOOD : EXIT_BAD;
+    return status == STATUS_OK ? JOB_GOOD : JOB_BAD;
 }
 
 /* Expects that the job is given up while it runs. */
@@ -199,7 +105,7 @@ static int ring_until_cancelled(struct child *child)
     enum status status = run_ring(child);
 
     comm_close(&child->self->comm);
-    return status == STATUS_ERR_CANCELLED ? EXIT_GOOD : EXIT_BAD;
+    return status == STATUS_ERR_CANCELLED ? JOB_GOOD : JOB_BAD;
 }
 
 /* As a control thread does: hears that the job has failed, and frees the main thread. */
@@ -226,10 +132,10 @@ static int ring_until_aborted(struct child *child)
     for (uint32_t k = 0; started && k < child->messages && status >= 0; k++) {
         status = turn(child, out, k);
         if (k == MIDDLE && status >= 0) {
-            (void)!write(child->report, "m", 1);
+            job_report_middle(child);
         }
     }
-    return started && status == STATUS_ERR_CANCELLED ? EXIT_GOOD : EXIT_BAD;
+    return started && status == STATUS_ERR_CANCELLED ? JOB_GOOD : JOB_BAD;
 }
 
 /* All processes are one group; `bytes` of data each. */
@@ -266,7 +172,7 @@ static enum status combine_many(struct child *child)
     for (uint32_t k = 0; k < child->messages && status >= 0; k++) {
         status = combine(child, k);
         if (k == MIDDLE && status >= 0) {
-            (void)!write(child->report, "m", 1);
+            job_report_middle(child);
         }
     }
     comm_close(&child->self->comm);
@@ -275,12 +181,12 @@ static enum status combine_many(struct child *child)
 
 static int combine_to_the_end(struct child *child)
 {
-    return combine_many(child) == STATUS_OK ? EXIT_GOOD : EXIT_BAD;
+    return combine_many(child) == STATUS_OK ? JOB_GOOD : JOB_BAD;
 }
 
 static int combine_until_cancelled(struct child *child)
 {
-    return combine_many(child) == STATUS_ERR_CANCELLED ? EXIT_GOOD : EXIT_BAD;
+    return combine_many(child) == STATUS_ERR_CANCELLED ? JOB_GOOD : JOB_BAD;
 }
 
 /* A user that is not root needs a user namespace for it, in which it stays who it is. */
@@ -338,10 +244,10 @@ static int ring_beside_a_small_shm(struct child *child)
         return EXIT_NO_MOUNT;
     }
     if (run_ring(child) != STATUS_OK || names_in("/dev/shm") != 0) {
-        return EXIT_BAD;
+        return JOB_BAD;
     }
     comm_close(&child->self->comm);
-    return names_in("/dev/shm") == 0 ? EXIT_GOOD : EXIT_BAD;
+    return names_in("/dev/shm") == 0 ? JOB_GOOD : JOB_BAD;
 }
 
 /* Past this limit the kernel would send SIGXFSZ. */
@@ -351,10 +257,10 @@ static int connect_under_a_file_size_limit(struct child *child)
 
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || connect_ring(child) != STATUS_ERR_NO_MEMORY ||
         strstr(status_last()->message, "ulimit -f) is 1048576 bytes") == NULL) {
-        return EXIT_BAD;
+        return JOB_BAD;
     }
     comm_close(&child->self->comm);
-    return EXIT_GOOD;
+    return JOB_GOOD;
 }
 
 /* ---- Tests. ---- */
@@ -370,7 +276,7 @@ static void rings_of_two_to_eight_processes_pass_every_message(void **state)
         job_init(&job, worlds[i]);
         job_start(&job, ring_to_the_end, 1000, BYTES);
         for (int32_t rank = 0; rank < worlds[i]; rank++) {
-            assert_good_end(job_end_of(&job, rank));
+            job_assert_good_end(job_end_of(&job, rank));
         }
         job_release(&job);
     }
@@ -387,24 +293,10 @@ static void groups_of_two_to_eight_processes_have_every_sum(void **state)
         job_init(&job, worlds[i]);
         job_start(&job, combine_to_the_end, 300, BYTES);
         for (int32_t rank = 0; rank < worlds[i]; rank++) {
-            assert_good_end(job_end_of(&job, rank));
+            job_assert_good_end(job_end_of(&job, rank));
         }
         job_release(&job);
     }
-}
-
-static void await_middle(const struct job *job, int32_t rank)
-{
-    char byte = '\0';
-
-    assert_int_equal(read(job->reports[rank], &byte, 1), 1);
-    assert_int_equal(byte, 'm');
-}
-
-static void assert_killed(int how)
-{
-    assert_true(WIFSIGNALED(how));
-    assert_int_equal(WTERMSIG(how), SIGKILL);
 }
 
 static void check_kill(child_fn work)
@@ -412,14 +304,14 @@ static void check_kill(child_fn work)
     struct job job;
 
     job_init(&job, 4);
-    job_start(&job, work, ENDLESS, BYTES);
-    await_middle(&job, 2);
+    job_start(&job, work, JOB_ENDLESS, BYTES);
+    job_await_middle(&job, 2);
     assert_int_equal(kill(job.children[2], SIGKILL), 0);
-    assert_killed(job_end_of(&job, 2));
+    job_assert_killed(job_end_of(&job, 2));
     cancel_request(job.cancel);
     for (int32_t rank = 0; rank < 4; rank++) {
         if (rank != 2) {
-            assert_good_end(job_end_of(&job, rank));
+            job_assert_good_end(job_end_of(&job, rank));
         }
     }
     job_release(&job);
@@ -438,15 +330,15 @@ static void when_a_rank_is_killed_an_abort_frees_the_rank_and_its_peers(void **s
 
     (void)state;
     job_init(&job, 4);
-    job_start(&job, ring_until_aborted, ENDLESS, BYTES);
-    await_middle(&job, 2);
+    job_start(&job, ring_until_aborted, JOB_ENDLESS, BYTES);
+    job_await_middle(&job, 2);
     assert_int_equal(kill(job.children[2], SIGKILL), 0);
-    assert_killed(job_end_of(&job, 2));
+    job_assert_killed(job_end_of(&job, 2));
     /* Rank 0 has lanes with 1 and 3, and tells both. */
     assert_int_equal(write(job.orders[0], "a", 1), 1);
-    assert_good_end(job_end_of(&job, 0));
-    assert_good_end(job_end_of(&job, 1));
-    assert_good_end(job_end_of(&job, 3));
+    job_assert_good_end(job_end_of(&job, 0));
+    job_assert_good_end(job_end_of(&job, 1));
+    job_assert_good_end(job_end_of(&job, 3));
     job_release(&job);
 }
 
@@ -466,7 +358,7 @@ static void the_size_of_dev_shm_does_not_matter_and_no_name_is_made_there(void *
         if (WIFEXITED(hows[rank]) && WEXITSTATUS(hows[rank]) == EXIT_NO_MOUNT) {
             skip();
         }
-        assert_good_end(hows[rank]);
+        job_assert_good_end(hows[rank]);
     }
 }
 
@@ -477,8 +369,8 @@ static void a_file_size_limit_is_a_refusal_and_no_signal(void **state)
     (void)state;
     job_init(&job, 2);
     job_start(&job, connect_under_a_file_size_limit, 1, LARGE_BYTES);
-    assert_good_end(job_end_of(&job, 0));
-    assert_good_end(job_end_of(&job, 1));
+    job_assert_good_end(job_end_of(&job, 0));
+    job_assert_good_end(job_end_of(&job, 1));
     job_release(&job);
 }
 

@@ -31,27 +31,28 @@ static void test_every_size_arrives_as_it_was_sent(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        embedding_expect_steps(false, sizes[i], 3, 0);
+        embedding_expect_steps(false, sizes[i], 4, 3, 0);
+        embedding_expect_steps(false, sizes[i], 2, 3, 0);
     }
 }
 
 static void test_many_steps_follow_each_other(void **state)
 {
     (void)state;
-    embedding_expect_steps(false, 1000003, 40, 0);
+    embedding_expect_steps(false, 1000003, 2, 40, 0);
 }
 
 static void test_a_step_that_is_skipped_brings_nothing_back(void **state)
 {
     (void)state;
-    embedding_expect_steps(false, 300001, 20, 3);
+    embedding_expect_steps(false, 300001, 2, 20, 3);
 }
 
 static void test_ends_of_different_sizes_are_refused_with_both(void **state)
 {
     struct cancel cancel = {0};
-    struct embedding_end owner = {.elems = 1000, .cancel = &cancel};
-    struct embedding_end head = {.elems = 1001, .cancel = &cancel};
+    struct embedding_end owner = {.elems = 1000, .weight_bytes = 4, .cancel = &cancel};
+    struct embedding_end head = {.elems = 1001, .weight_bytes = 4, .cancel = &cancel};
 
     (void)state;
     embedding_run_pair(&owner, &head);
@@ -61,6 +62,22 @@ static void test_ends_of_different_sizes_are_refused_with_both(void **state)
     assert_non_null(strstr(owner.text, "1001"));
     assert_non_null(strstr(head.text, "1000"));
     assert_non_null(strstr(head.text, "1001"));
+}
+
+static void test_ends_of_different_number_formats_are_refused_with_both(void **state)
+{
+    struct cancel cancel = {0};
+    struct embedding_end owner = {.elems = 1000, .weight_bytes = 2, .cancel = &cancel};
+    struct embedding_end head = {.elems = 1000, .weight_bytes = 4, .cancel = &cancel};
+
+    (void)state;
+    embedding_run_pair(&owner, &head);
+    assert_int_equal(owner.opened, STATUS_ERR_REFUSED);
+    assert_int_equal(head.opened, STATUS_ERR_REFUSED);
+    assert_non_null(strstr(owner.text, "this end has weights of 2 bytes"));
+    assert_non_null(strstr(owner.text, "the other of 4; precision.dtype"));
+    assert_non_null(strstr(head.text, "this end has weights of 4 bytes"));
+    assert_non_null(strstr(head.text, "the other of 2; precision.dtype"));
 }
 
 static void test_an_end_that_stays_alone_gives_up_at_its_deadline(void **state)
@@ -206,6 +223,7 @@ int main(void)
         IN_A_DIRECTORY(test_many_steps_follow_each_other),
         IN_A_DIRECTORY(test_a_step_that_is_skipped_brings_nothing_back),
         IN_A_DIRECTORY(test_ends_of_different_sizes_are_refused_with_both),
+        IN_A_DIRECTORY(test_ends_of_different_number_formats_are_refused_with_both),
         IN_A_DIRECTORY(test_an_end_that_stays_alone_gives_up_at_its_deadline),
         IN_A_DIRECTORY(test_at_most_eight_frames_are_on_their_way_and_a_cancel_ends_it),
         IN_A_DIRECTORY(test_frames_out_of_order_or_of_another_size_are_refused),

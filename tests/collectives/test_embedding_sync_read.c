@@ -29,20 +29,21 @@ static void every_size_arrives_as_it_was_sent(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        embedding_expect_steps(true, sizes[i], 3, 0);
+        embedding_expect_steps(true, sizes[i], 4, 3, 0);
+        embedding_expect_steps(true, sizes[i], 2, 3, 0);
     }
 }
 
 static void many_steps_follow_each_other(void **state)
 {
     (void)state;
-    embedding_expect_steps(true, 1000003, 40, 0);
+    embedding_expect_steps(true, 1000003, 2, 40, 0);
 }
 
 static void a_step_that_is_skipped_brings_nothing_back(void **state)
 {
     (void)state;
-    embedding_expect_steps(true, 300001, 20, 3);
+    embedding_expect_steps(true, 300001, 2, 20, 3);
 }
 
 /* Both have a data plane, or the one that has would wait for the other there. */

@@ -65,7 +65,7 @@ static void put_places(const struct param *part, float *whole, int *hits)
             int64_t at = (shard->first_row + row) * COLS + col / width * (COLS / shard->blocks) +
                          shard->first_col + col % width;
 
-            whole[at] = part->weight[row * part->cols + col];
+            whole[at] = ((const float *)part->weight)[row * part->cols + col];
             hits[at]++;
         }
     }
@@ -82,7 +82,8 @@ static void put_runs(const struct param *part, float *whole)
 
         assert_int_equal(run.here, here);
         assert_true(run.whole >= end);
-        memcpy(whole + run.whole, part->weight + run.here, run.elems * sizeof(float));
+        memcpy(whole + run.whole, (const float *)part->weight + run.here,
+               run.elems * sizeof(float));
         here += run.elems;
         end = run.whole + run.elems;
     }
@@ -169,7 +170,7 @@ static void constants_are_those_of_the_whole(void **state)
     part.init_value = 1.0F;
     draw(&part, &params);
     for (size_t e = 0; e < params.table[0].elems; e++) {
-        assert_true(params.table[0].weight[e] == 1.0F);
+        assert_true(((const float *)params.table[0].weight)[e] == 1.0F);
     }
     drop(&params);
 }

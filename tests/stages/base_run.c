@@ -75,11 +75,10 @@ static void name_run(const struct base_run *base, char *text, size_t text_bytes)
     }
 }
 
-void base_train(const struct base_run *base, struct rig_result *run)
+void base_try(const struct base_run *base, struct rig_result *run)
 {
     char text[OVERRIDES][96];
     const char *overrides[OVERRIDES + BASE_MORE];
-    char name[512];
     int steps = or_else(base->steps, 10);
     int count = 0;
 
@@ -104,6 +103,13 @@ void base_train(const struct base_run *base, struct rig_result *run)
         }
     }
     rig_run_watched(base_yaml, overrides, count, base->hooks, run);
+}
+
+void base_train(const struct base_run *base, struct rig_result *run)
+{
+    char name[512];
+
+    base_try(base, run);
     name_run(base, name, sizeof(name));
     if (run->status < 0) {
         fail_msg("%s: %s", name, run->message);
@@ -157,7 +163,7 @@ void base_assert_same(const struct base_run *base, const struct rig_result *run,
 
 void base_assert_copy(const struct rig_result *run)
 {
-    const struct rig_tensor *wte = rig_find(run->weights, run->tensors, "wte.weight");
+    const struct rig_tensor *wte = rig_find(run->models, run->model_count, "wte.weight");
 
     assert_non_null(wte);
     assert_int_equal(run->copy_count, 1);

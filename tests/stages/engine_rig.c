@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "stages/engine.h"
+#include "tensor/dtype.h"
 
 struct rig;
 
@@ -15,6 +16,8 @@ struct rig_rank {
     struct rig *rig;
     int32_t rank;
     struct cancel cancel;
+    struct config config;
+    struct resume resume;
     struct engine *engine;
     enum status status;
     struct rig_result own;
@@ -150,21 +153,85 @@ static enum status evaluate(struct rig_rank *rank, int64_t step)
     return engine_evaluate(rank->engine, SPLIT_VALID, &rank->own.valid_loss[step]);
 }
 
+static enum status save(struct rig_rank *rank, int64_t step)
+{
+    const struct config_checkpoint *checkpoint = &rank->config.checkpoint;
+    const struct engine_save saving = {.directory = checkpoint->dir, .keep = checkpoint->keep};
+
+    return checkpoint->every > 0 && (step + 1) % checkpoint->every == 0
+               ? engine_save(rank->engine, &saving)
+               : STATUS_OK;
+}
+
 static enum status run_steps(struct rig_rank *rank)
 {
     struct engine *engine = rank->engine;
     const struct config *config = rank->rig->config;
 
-    for (int64_t step = 0; step < config->train.steps; step++) {
+    rank->own.first = engine->attempts;
+    for (int64_t step = engine->attempts; step < config->train.steps; step++) {
         TRY(engine_step(engine));
         rank->own.loss[step] = engine->update.outcome.loss;
         rank->own.norm[step] = engine->update.outcome.grad_norm;
         rank->own.lr[step] = engine->update.outcome.lr;
+        rank->own.scale[step] = engine->update.outcome.loss_scale;
         rank->own.skipped[step] = engine->update.outcome.skipped ? 1 : 0;
         TRY(evaluate(rank, step));
         TRY(look(rank));
+        TRY(save(rank, step));
     }
     return engine_settle(engine);
+}
+
+/* A model's copy as fp32; the caller frees it. */
+static float *widen(const void *tensor, enum dtype type, size_t elems)
+{
+    float *wide = calloc(elems > 0 ? elems : 1, sizeof(*wide));
+
+    for (size_t e = 0; wide != NULL && e < elems; e++) {
+        const void *at = dtype_const_at(tensor, type, e);
+        uint16_t bits = 0;
+
+        if (type == DTYPE_FP32) {
+            memcpy(&wide[e], at, sizeof(float));
+            continue;
+        }
+        memcpy(&bits, at, sizeof(bits));
+        wide[e] = type == DTYPE_BF16 ? dtype_from_bf16(bits) : dtype_from_fp16(bits);
+    }
+    return wide;
+}
+
+/* The main params that this rank updates, and its whole copy for the model. */
+static void keep_param(struct rig_result *result, const struct param *param)
+{
+    float *model = widen(param->weight, param->type, param->elems);
+
+    if (model == NULL) {
+        return;
+    }
+    /* keep() counts from the shard's first element. */
+    keep(result, result->weights, &result->tensors, param, param->main - param->own_first,
+         param->own_first, param->own_elems);
+    keep(result, result->models, &result->model_count, param, model, 0, param->elems);
+    for (size_t e = 0; e < param->own_elems; e++) {
+        result->copies_disagree += rig_bits((double)model[param->own_first + e]) !=
+                                   rig_bits((double)dtype_round(param->type, param->main[e]));
+    }
+    free(model);
+}
+
+static void keep_copy(struct rig_result *result, const struct engine *engine)
+{
+    struct param wte;
+    float *copy = NULL;
+
+    parameters_word_embedding(&engine->shape, &wte);
+    copy = widen(engine->head.copy, engine->shape.type, wte.elems);
+    if (copy != NULL) {
+        keep(result, result->copies, &result->copy_count, &wte, copy, 0, wte.elems);
+    }
+    free(copy);
 }
 
 static void keep_weights(struct rig_rank *rank)
@@ -174,17 +241,25 @@ static void keep_weights(struct rig_rank *rank)
 
     (void)pthread_mutex_lock(&rank->rig->mutex);
     for (int32_t i = 0; i < engine->params.count; i++) {
-        const struct param *param = &engine->params.table[i];
-
-        keep(result, result->weights, &result->tensors, param, param->weight, 0, param->elems);
+        keep_param(result, &engine->params.table[i]);
     }
     if (engine->head.copy != NULL) {
-        struct param wte;
-
-        parameters_word_embedding(&engine->shape, &wte);
-        keep(result, result->copies, &result->copy_count, &wte, engine->head.copy, 0, wte.elems);
+        keep_copy(result, engine);
     }
     (void)pthread_mutex_unlock(&rank->rig->mutex);
+}
+
+/* As train.c does it. */
+static enum status find_checkpoint(struct rig_rank *rank)
+{
+    rank->config = *rank->rig->config;
+    if (rank->config.checkpoint.resume != RESUME_MUST) {
+        return STATUS_OK;
+    }
+    TRY(resume_find(&rank->config, &rank->resume));
+    TRY(resume_judge(&rank->resume, &rank->config, false));
+    resume_settle(&rank->resume, &rank->config);
+    return STATUS_OK;
 }
 
 static void *run_rank(void *context)
@@ -192,7 +267,7 @@ static void *run_rank(void *context)
     struct rig_rank *rank = context;
     struct rig *rig = rank->rig;
     struct engine_options options = {
-        .config = rig->config,
+        .config = &rank->config,
         .rank = rank->rank,
         .world = rig->world,
         .local_ranks = rig->world,
@@ -201,8 +276,12 @@ static void *run_rank(void *context)
         .inspect = inspect,
         .inspect_context = rank,
     };
-    enum status status = engine_open(&options, &rank->engine);
+    enum status status = find_checkpoint(rank);
 
+    if (status >= 0) {
+        options.resume = rank->resume.place.found ? &rank->resume : NULL;
+        status = engine_open(&options, &rank->engine);
+    }
     if (status >= 0) {
         status = run_steps(rank);
     }
@@ -217,6 +296,7 @@ static void *run_rank(void *context)
                        status_last()->message);
     }
     (void)pthread_mutex_unlock(&rig->mutex);
+    resume_release(&rank->resume);
     return NULL;
 }
 
@@ -266,11 +346,13 @@ static void compare_ranks(struct rig *rig)
 {
     struct rig_result *result = rig->result;
 
+    result->first = rig->ranks[0].own.first;
     for (int64_t step = 0; step < result->steps; step++) {
         result->loss[step] = rig->ranks[0].own.loss[step];
         result->norm[step] = rig->ranks[0].own.norm[step];
         result->lr[step] = rig->ranks[0].own.lr[step];
         result->skipped[step] = rig->ranks[0].own.skipped[step];
+        result->scale[step] = rig->ranks[0].own.scale[step];
         result->valid_loss[step] = rig->ranks[0].own.valid_loss[step];
         for (int32_t r = 1; r < rig->world; r++) {
             const struct rig_result *own = &rig->ranks[r].own;
@@ -278,6 +360,7 @@ static void compare_ranks(struct rig *rig)
             if (rig_bits(own->loss[step]) != rig_bits(result->loss[step]) ||
                 rig_bits(own->norm[step]) != rig_bits(result->norm[step]) ||
                 rig_bits(own->lr[step]) != rig_bits(result->lr[step]) ||
+                rig_bits(own->scale[step]) != rig_bits(result->scale[step]) ||
                 rig_bits(own->valid_loss[step]) != rig_bits(result->valid_loss[step]) ||
                 own->skipped[step] != result->skipped[step]) {
                 result->ranks_disagree++;
@@ -328,6 +411,7 @@ void rig_run_watched(const char *yaml, const char *const *overrides, int overrid
         }
         compare_ranks(rig);
         result->holes = count_holes(result->weights, result->tensors) +
+                        count_holes(result->models, result->model_count) +
                         count_holes(result->gradients, result->gradient_count) +
                         count_holes(result->copies, result->copy_count);
     }
@@ -351,7 +435,7 @@ static bool same_tensors(const struct rig_tensor *a, const struct rig_tensor *b,
                          const char *what, char *text, size_t text_bytes)
 {
     for (int32_t i = 0; i < count; i++) {
-        const struct rig_tensor *other = rig_find(b, RIG_TENSORS_MOST, a[i].name);
+        const struct rig_tensor *other = rig_find(b, count, a[i].name);
 
         if (other == NULL || other->elems != a[i].elems ||
             memcmp(a[i].data, other->data, a[i].elems * sizeof(float)) != 0) {
@@ -362,25 +446,40 @@ static bool same_tensors(const struct rig_tensor *a, const struct rig_tensor *b,
     return true;
 }
 
-bool rig_same(const struct rig_result *a, const struct rig_result *b, char *text, size_t text_bytes)
+bool rig_same_end(const struct rig_result *a, const struct rig_result *b, char *text,
+                  size_t text_bytes)
 {
-    if (a->steps != b->steps || a->tensors != b->tensors ||
-        a->gradient_count != b->gradient_count) {
+    int32_t copies = a->copy_count < b->copy_count ? a->copy_count : b->copy_count;
+
+    if (a->steps != b->steps || a->tensors != b->tensors) {
         (void)snprintf(text, text_bytes, "steps or tensors differ in number");
         return false;
     }
-    for (int64_t step = 0; step < a->steps; step++) {
+    for (int64_t step = a->first > b->first ? a->first : b->first; step < a->steps; step++) {
         if (rig_bits(a->loss[step]) != rig_bits(b->loss[step]) ||
-            rig_bits(a->norm[step]) != rig_bits(b->norm[step])) {
-            (void)snprintf(text, text_bytes, "step %lld: losses %.17g %.17g, norms %.17g %.17g",
+            rig_bits(a->norm[step]) != rig_bits(b->norm[step]) ||
+            rig_bits(a->lr[step]) != rig_bits(b->lr[step])) {
+            (void)snprintf(text, text_bytes,
+                           "step %lld: losses %.17g %.17g, norms %.17g %.17g, lr %.17g %.17g",
                            (long long)step + 1, a->loss[step], b->loss[step], a->norm[step],
-                           b->norm[step]);
+                           b->norm[step], a->lr[step], b->lr[step]);
             return false;
         }
     }
+    return same_tensors(a->weights, b->weights, a->tensors, "weights", text, text_bytes) &&
+           same_tensors(a->models, b->models, a->model_count, "model params", text, text_bytes) &&
+           same_tensors(a->copies, b->copies, copies, "the head's copies", text, text_bytes);
+}
+
+bool rig_same(const struct rig_result *a, const struct rig_result *b, char *text, size_t text_bytes)
+{
+    if (a->gradient_count != b->gradient_count) {
+        (void)snprintf(text, text_bytes, "gradients differ in number");
+        return false;
+    }
     return same_tensors(a->gradients, b->gradients, a->gradient_count, "gradients", text,
                         text_bytes) &&
-           same_tensors(a->weights, b->weights, a->tensors, "weights", text, text_bytes);
+           rig_same_end(a, b, text, text_bytes);
 }
 
 void rig_release(struct rig_result *result)
@@ -390,6 +489,8 @@ void rig_release(struct rig_result *result)
         free(result->gradients[i].seen);
         free(result->weights[i].data);
         free(result->weights[i].seen);
+        free(result->models[i].data);
+        free(result->models[i].seen);
     }
     free(result->copies[0].data);
     free(result->copies[0].seen);

@@ -5,6 +5,9 @@
  * What a run came to is collected by name, put together from the shards, so that layouts can be
  * compared; where several ranks have the same elements (replicas, and what shards have in common)
  * they must have the same bits.
+ *
+ * Where the configuration has checkpoint.every, checkpoints go to checkpoint.dir; with checkpoint.resume
+ * must, the job goes on from the last one there.
  */
 #ifndef TESTS_STAGES_ENGINE_RIG_H
 #define TESTS_STAGES_ENGINE_RIG_H
@@ -42,22 +45,27 @@ struct rig_tensor {
 struct rig_result {
     enum status status; /* of the rank that failed first, or STATUS_OK */
     char message[1024]; /* why */
+    int64_t first; /* steps before the checkpoint that it went on from; nothing is known of them */
     int64_t steps;
     double loss[RIG_STEPS_MOST]; /* as rank 0 saw it; every rank must have the same */
     double norm[RIG_STEPS_MOST];
     double lr[RIG_STEPS_MOST];
     int skipped[RIG_STEPS_MOST];
+    double scale[RIG_STEPS_MOST];      /* the loss scale of the step */
     double valid_loss[RIG_STEPS_MOST]; /* where evaluated, else 0 */
     int32_t tensors;
     struct rig_tensor gradients[RIG_TENSORS_MOST]; /* of the first step, before clipping */
-    struct rig_tensor weights[RIG_TENSORS_MOST];   /* at the end */
+    struct rig_tensor weights[RIG_TENSORS_MOST];   /* main params at the end */
+    struct rig_tensor models[RIG_TENSORS_MOST];    /* the model's copies of them, widened */
     int32_t gradient_count;
+    int32_t model_count;
     struct rig_tensor
-        copies[1]; /* the head's copy of wte at the end; elems 0 where there is none */
+        copies[1]; /* the head's copy of wte at the end, widened; elems 0 where there is none */
     int32_t copy_count;
-    int ranks_disagree;  /* a rank had another loss, norm, lr, skip or held-out loss than rank 0 */
-    int copies_disagree; /* elements that two ranks have, with other bits */
-    int holes;           /* elements that no rank has given */
+    int ranks_disagree; /* a rank had another loss, norm, lr, skip or held-out loss than rank 0 */
+    /* Elements that two ranks have with other bits, or that are not the rounded main param. */
+    int copies_disagree;
+    int holes; /* elements that no rank has given */
 };
 
 /* Runs the configuration `yaml` (text) with "section.key=value" overrides; evaluates after every
@@ -76,6 +84,11 @@ const struct rig_tensor *rig_find(const struct rig_tensor *tensors, int32_t coun
  * differs first, and returns false, where they are not. */
 bool rig_same(const struct rig_result *a, const struct rig_result *b, char *text,
               size_t text_bytes);
+
+/* The same of two runs of which one, or both, went on from a checkpoint: losses, norms and learning rates of
+ * the steps that both have run, and the weights at the end. */
+bool rig_same_end(const struct rig_result *a, const struct rig_result *b, char *text,
+                  size_t text_bytes);
 
 /* The bits of a number, so that equal means equal, NaN and signed zeros included. */
 uint64_t rig_bits(double value);

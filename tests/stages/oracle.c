@@ -108,6 +108,28 @@ static void check_gradients(const struct safetensors *file, const struct rig_res
     assert_int_equal(compared, run->tensors);
 }
 
+void oracle_check_losses(const struct oracle *oracle, const struct rig_result *run, double first,
+                         double later, const char *what)
+{
+    struct safetensors *file = NULL;
+    double loss[RIG_STEPS_MOST];
+    double lr[RIG_STEPS_MOST];
+
+    assert_int_equal(safetensors_open(oracle->file, &file), STATUS_OK);
+    read_expected(file, "expected.loss", run->steps, loss);
+    read_expected(file, "expected.lr", run->steps, lr);
+    safetensors_close(&file);
+    for (int64_t step = 0; step < run->steps; step++) {
+        double apart = oracle_relative(run->loss[step], loss[step]);
+
+        if (!(apart < (step == 0 ? first : later))) {
+            fail_msg("%s: loss of step %d: got %.12g, the oracle has %.12g: %.2g apart", what,
+                     (int)step + 1, run->loss[step], loss[step], apart);
+        }
+        assert_true(oracle_relative(run->lr[step], lr[step]) <= 1e-12);
+    }
+}
+
 void oracle_check(const struct oracle *oracle, const struct rig_result *run, const char *what)
 {
     struct safetensors *file = NULL;

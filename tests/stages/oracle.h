@@ -27,4 +27,9 @@ double oracle_relative(double got, double expected);
 /* Fails the test, named `what`, where the run leaves the trajectory; of its first run->steps steps. */
 void oracle_check(const struct oracle *oracle, const struct rig_result *run, const char *what);
 
+/* The same of losses and learning rates alone, within relative tolerances of one's own: of the first
+ * loss, and of later ones. */
+void oracle_check_losses(const struct oracle *oracle, const struct rig_result *run, double first,
+                         double later, const char *what);
+
 #endif /* TESTS_STAGES_ORACLE_H */

@@ -71,7 +71,7 @@ static void what_cannot_be_done_is_refused_by_name(void **state)
         {"--nnodes 2 train c", "--nnodes 2: several hosts come later"},
         {"--node_rank=1 train c", "--node-rank 1: several hosts come later"},
         {"--hostfile hosts train c", "--hostfile hosts: several hosts come later"},
-        {"--max-restarts=3 train c", "--max-restarts 3"},
+        {"--max-restarts=-1 train c", "--max-restarts: expected a number from 0"},
         {"--nproc-per-node 0 train c", "--nproc-per-node: expected a number from 1"},
         {"--nproc-per-node two train c", "found \"two\""},
         {"--nproc-per-node 4x train c", "found \"4x\""},

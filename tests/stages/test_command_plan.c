@@ -1,4 +1,4 @@
-/* `weir plan` without a CONFIG, in every form. */
+/* `weir plan` in every form: without a CONFIG, and what each rank holds with one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static enum status run_plan(const char *words, char **text_out)
 {
     struct scratch scratch;
     char path[SCRATCH_PATH_BYTES];
-    char line[512];
+    char line[2048];
     char *arguments[MOST_ARGUMENTS] = {NULL};
     char *rest = NULL;
     int count = 0;
@@ -143,6 +143,75 @@ static void chunks_of_a_schedule_that_has_none_are_refused(void **state)
     free(text);
 }
 
+/* A CONFIG in a folder of its own, and `weir plan` on it. */
+static enum status run_config_plan(const char *words, char **text_out)
+{
+    static const char yaml[] = "model: {num_layers: 2, hidden_size: 32, num_heads: 2, seq_len: 8}\n"
+                               "parallel: {pp: 2, dp: 2}\n"
+                               "train: {steps: 1, micro_batch_size: 1, num_microbatches: 2}\n"
+                               "optimizer: {lr: 1.0e-3}\n"
+                               "data: {train: text.txt}\n";
+    struct scratch scratch;
+    char path[SCRATCH_PATH_BYTES];
+    char line[2 * SCRATCH_PATH_BYTES];
+    enum status status;
+
+    scratch_make(&scratch);
+    scratch_path(&scratch, "job.yaml", path);
+    scratch_write(path, yaml, strlen(yaml));
+    (void)snprintf(line, sizeof(line), "%s %s", path, words);
+    status = run_plan(line, text_out);
+    scratch_remove(&scratch);
+    return status;
+}
+
+static void json_has_the_memory_of_every_rank(void **state)
+{
+    char *text = NULL;
+    json_t *root = NULL;
+    json_t *memory = NULL;
+    json_int_t sum = 0;
+    const char *key = NULL;
+    json_t *value = NULL;
+
+    (void)state;
+    assert_int_equal(run_config_plan("--format json --train.memory_limit=1G", &text), STATUS_OK);
+    root = json_loads(text, 0, NULL);
+    memory = json_object_get(root, "memory");
+    assert_int_equal(integer(memory, "limit"), 1 << 30);
+    assert_int_equal(json_array_size(json_object_get(memory, "state_each")), 4);
+    json_object_foreach(memory, key, value)
+    {
+        if (json_is_array(value) && strcmp(key, "total") != 0 && strcmp(key, "state_each") != 0) {
+            assert_int_equal(json_array_size(value), 4);
+            sum += json_integer_value(json_array_get(value, 2));
+        }
+    }
+    assert_true(sum > 0);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(memory, "total"), 2)), sum);
+    assert_in_range(integer(memory, "largest_rank"), 0, 3);
+    json_decref(root);
+    free(text);
+}
+
+static void a_plan_that_does_not_fit_is_shown_and_refused(void **state)
+{
+    static const char *const forms[] = {"text", "summary", "json"};
+    static const char *const shown[] = {"# memory      ", "memory      ", "\"limit\":10240"};
+
+    (void)state;
+    for (int form = 0; form < 3; form++) {
+        char words[96];
+        char *text = NULL;
+
+        (void)snprintf(words, sizeof(words), "--format %s --train.memory_limit=10K", forms[form]);
+        assert_int_equal(run_config_plan(words, &text), STATUS_ERR_REFUSED);
+        assert_non_null(strstr(status_last()->message, "train.memory_limit: 10.0 KiB allowed"));
+        assert_non_null(strstr(text, shown[form]));
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +219,8 @@ int main(void)
         cmocka_unit_test(depths_are_shown_in_the_summary),
         cmocka_unit_test(text_and_csv_read_back_as_the_plan),
         cmocka_unit_test(chunks_of_a_schedule_that_has_none_are_refused),
+        cmocka_unit_test(json_has_the_memory_of_every_rank),
+        cmocka_unit_test(a_plan_that_does_not_fit_is_shown_and_refused),
     };
 
     return cmocka_run_group_tests_name("command_plan", tests, NULL, NULL);

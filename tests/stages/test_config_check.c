@@ -88,6 +88,13 @@ static void assert_refused(const char *override, const char *words)
     config_rig_refuses(config_rig_legal(), override, words);
 }
 
+static void assert_legal(const char *first, const char *second, struct config **config)
+{
+    if (config_rig_load(config_rig_legal(), first, second, config) != STATUS_OK) {
+        fail_msg("%s %s: %s", first, second != NULL ? second : "", status_last()->message);
+    }
+}
+
 static void heads_that_do_not_divide_are_refused_with_those_that_do(void **state)
 {
     (void)state;
@@ -142,6 +149,126 @@ static void the_learning_rate_has_to_make_sense(void **state)
     assert_non_null(strstr(status_last()->message, "at most 5"));
 }
 
+static void weight_decay_ends_where_and_when_it_is_said(void **state)
+{
+    struct config *config = NULL;
+
+    (void)state;
+    assert_legal("--optimizer.weight_decay=0.3", "--optimizer.decay_steps=50", &config);
+    assert_true(config->optimizer.end_weight_decay == 0.3);
+    assert_int_equal(config->optimizer.weight_decay_steps, 50);
+    config_destroy(&config);
+    assert_legal("--optimizer.weight_decay_schedule=cosine", "--optimizer.end_weight_decay=0",
+                 &config);
+    assert_true(config->optimizer.end_weight_decay == 0.0);
+    assert_int_equal(config->optimizer.weight_decay_steps, 100);
+    assert_int_equal(config->optimizer.weight_decay_schedule, WD_COSINE);
+    config_destroy(&config);
+    assert_refused("--optimizer.weight_decay=-0.1", "weight_decay: expected a number from 0");
+    assert_refused("--optimizer.end_weight_decay=-1", "end_weight_decay: expected a number from 0");
+    assert_refused("--optimizer.grad_clip=-0.5", "optimizer.grad_clip: expected a number from 0; "
+                                                 "found -0.5");
+}
+
+/* auto is dynamic in fp16 alone; a number is a constant in any format. */
+static void the_loss_scale_follows_the_number_format(void **state)
+{
+    struct config *config = NULL;
+
+    (void)state;
+    assert_legal("--precision.dtype=bf16", NULL, &config);
+    assert_int_equal(config->precision.dtype, DTYPE_BF16);
+    assert_true(config->precision.loss_scale == 1.0 && !config->precision.dynamic_scale);
+    config_destroy(&config);
+    assert_legal("--precision.dtype=fp16", NULL, &config);
+    assert_int_equal(config->precision.dtype, DTYPE_FP16);
+    assert_true(config->precision.dynamic_scale);
+    config_destroy(&config);
+    assert_legal("--precision.dtype=fp16", "--precision.loss_scale=128", &config);
+    assert_true(config->precision.loss_scale == 128.0 && !config->precision.dynamic_scale);
+    config_destroy(&config);
+    assert_legal("--precision.loss_scale=4096", NULL, &config);
+    assert_true(config->precision.loss_scale == 4096.0 && !config->precision.dynamic_scale);
+    config_destroy(&config);
+    assert_int_equal(config_rig_load(config_rig_legal(), "--precision.dtype=fp16",
+                                     "--precision.loss_scale=0", &config),
+                     STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "precision.loss_scale: expected a number from"));
+    assert_refused("--precision.min_scale=65537",
+                   "--precision.min_scale=65537: precision.min_scale: 65537 is more than "
+                   "precision.initial_scale 65536");
+    assert_refused("--precision.initial_scale=0.5",
+                   "--precision.initial_scale=0.5: precision.min_scale: 1 is more than "
+                   "precision.initial_scale 0.5");
+    /* Beyond 2^63 neither the scale nor its inverse would leave room for the numbers beside it. */
+    assert_refused("--precision.initial_scale=1e37", "precision.initial_scale: expected a number");
+    assert_refused("--precision.loss_scale=1e-30", "precision.loss_scale: expected a number");
+    assert_legal("--precision.min_scale=65536", NULL, &config);
+    config_destroy(&config);
+}
+
+static void checkpoints_go_into_the_run_directory_unless_told(void **state)
+{
+    char override[600] = "--train.run_dir=";
+    struct config *config = NULL;
+
+    (void)state;
+    assert_legal("--train.run_dir=here", NULL, &config);
+    assert_string_equal(config->checkpoint.dir, "here/checkpoints");
+    config_destroy(&config);
+    assert_legal("--train.run_dir=here", "--checkpoint.dir=/there", &config);
+    assert_string_equal(config->checkpoint.dir, "/there");
+    config_destroy(&config);
+    assert_legal("--checkpoint.every=5", "--checkpoint.resume=must", &config);
+    assert_int_equal(config->checkpoint.every, 5);
+    assert_int_equal(config->checkpoint.resume, RESUME_MUST);
+    config_destroy(&config);
+    assert_refused("--checkpoint.keep=0", "checkpoint.keep: expected an integer from 1");
+    memset(override + strlen(override), 'x', 505);
+    assert_refused(override, "too long for its checkpoints/; give checkpoint.dir");
+}
+
+static void what_does_nothing_is_legal_and_said(void **state)
+{
+    struct config *config = NULL;
+    char text[256];
+
+    (void)state;
+    assert_legal("--parallel.zero_stage=2", "--optimizer.end_weight_decay=0.2", &config);
+    assert_int_equal(config->parallel.zero_stage, 2);
+    assert_true(config_note(config, 0, text, sizeof(text)));
+    assert_non_null(strstr(text, "parallel.zero_stage 2 does nothing: with parallel.dp 1"));
+    assert_true(config_note(config, 1, text, sizeof(text)));
+    assert_non_null(strstr(text, "optimizer.end_weight_decay 0.2 does nothing"));
+    assert_false(config_note(config, 2, text, sizeof(text)));
+    config_destroy(&config);
+    assert_legal("--parallel.zero_stage=1", "--parallel.dp=2", &config);
+    assert_false(config_note(config, 0, text, sizeof(text)));
+    config_destroy(&config);
+    assert_legal("--parallel.zero_stage=2", "--parallel.dp=2", &config);
+    assert_true(config_note(config, 0, text, sizeof(text)));
+    assert_non_null(strstr(text, "zero_stage 2 holds as much as 1"));
+    assert_non_null(strstr(text, "whole until the step's last W"));
+    config_destroy(&config);
+    assert_legal("--parallel.zero_stage=3", "--parallel.dp=2", &config);
+    assert_true(config_note(config, 0, text, sizeof(text)));
+    assert_non_null(strstr(text, "zero_stage 3 holds as much as 1"));
+    config_destroy(&config);
+    assert_refused("--parallel.zero_stage=4", "an integer from 0 to 3; found 4");
+}
+
+static void dropout_is_a_share_below_one(void **state)
+{
+    struct config *config = NULL;
+
+    (void)state;
+    assert_legal("--model.dropout=0.25", NULL, &config);
+    assert_true(config->model.dropout == 0.25);
+    config_destroy(&config);
+    assert_refused("--model.dropout=1", "model.dropout: expected a number from 0, below 1");
+    assert_refused("--model.dropout=-0.1", "found -0.1");
+}
+
 static void evaluation_needs_something_to_evaluate_on(void **state)
 {
     struct config *config = NULL;
@@ -173,13 +300,6 @@ static void times_and_steps_have_to_be_in_order(void **state)
         config_rig_load(config_rig_legal(), "--trace.first_step=5", "--trace.last_step=4", &config),
         STATUS_ERR_REFUSED);
     assert_non_null(strstr(status_last()->message, "5 is after trace.last_step 4"));
-}
-
-static void assert_legal(const char *first, const char *second, struct config **config)
-{
-    if (config_rig_load(config_rig_legal(), first, second, config) != STATUS_OK) {
-        fail_msg("%s %s: %s", first, second != NULL ? second : "", status_last()->message);
-    }
 }
 
 static void virtual_stages_are_refused_with_the_schedules_that_have_them(void **state)
@@ -352,6 +472,11 @@ int main(void)
         cmocka_unit_test(a_sequence_longer_than_the_table_names_both_and_the_way_out),
         cmocka_unit_test(layer_lists_have_to_fit_stages_and_layers),
         cmocka_unit_test(the_learning_rate_has_to_make_sense),
+        cmocka_unit_test(weight_decay_ends_where_and_when_it_is_said),
+        cmocka_unit_test(the_loss_scale_follows_the_number_format),
+        cmocka_unit_test(checkpoints_go_into_the_run_directory_unless_told),
+        cmocka_unit_test(what_does_nothing_is_legal_and_said),
+        cmocka_unit_test(dropout_is_a_share_below_one),
         cmocka_unit_test(evaluation_needs_something_to_evaluate_on),
         cmocka_unit_test(shares_have_to_be_a_whole),
         cmocka_unit_test(times_and_steps_have_to_be_in_order),

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mixedprec/grad_scaler.h"
 #include "stages/config_schema.h"
 #include "stages/config_suggest.h"
 #include "stages/config_write.h"
@@ -27,10 +28,13 @@ static const char contract[] =
     "train.steps\ntrain.micro_batch_size\ntrain.num_microbatches\ntrain.global_batch_size\n"
     "train.seed: 1234\ntrain.recompute: none\ntrain.threads: auto\ntrain.memory_limit: none\n"
     "train.deterministic: false\ntrain.eval_every: 0\ntrain.eval_steps: 0\n"
-    "train.log_every: 1\ntrain.run_dir\n"
+    "train.log_every: 1\ntrain.log_num_zeros: false\ntrain.log_params_norm: false\n"
+    "train.run_dir\n"
     "optimizer.name: adam\noptimizer.lr\noptimizer.min_lr: 0\noptimizer.warmup_steps: 0\n"
     "optimizer.decay_steps: steps\noptimizer.wsd_decay_steps: decay_steps/10\n"
-    "optimizer.lr_schedule: cosine\noptimizer.weight_decay: 0.1\noptimizer.beta1: 0.9\n"
+    "optimizer.lr_schedule: cosine\noptimizer.weight_decay: 0.1\n"
+    "optimizer.weight_decay_schedule: constant\noptimizer.end_weight_decay: weight_decay\n"
+    "optimizer.weight_decay_steps: decay_steps\noptimizer.beta1: 0.9\n"
     "optimizer.beta2: 0.95\noptimizer.eps: 1.0e-8\noptimizer.momentum: 0.9\n"
     "optimizer.grad_clip: 1.0\n"
     "precision.dtype: fp32\nprecision.loss_scale: auto\nprecision.initial_scale: 65536\n"
@@ -101,8 +105,46 @@ static void legal_values_are_said_in_words(void **state)
     assert_string_equal(legal, "megatron, llmc, uint16");
     config_schema_legal(config_schema_find("parallel", "schedule"), legal, sizeof(legal));
     assert_string_equal(legal, "one of gpipe, 1f1b, interleaved_1f1b, file:PATH");
+    config_schema_legal(config_schema_find("train", "recompute"), legal, sizeof(legal));
+    assert_string_equal(legal,
+                        "one of none, selective, full, or a list of them, one a virtual stage");
+    config_schema_legal(config_schema_find("precision", "loss_scale"), legal, sizeof(legal));
+    assert_string_equal(legal, "a number from 1e-18 to 1e+18, or auto");
+    assert_true(config_schema_find("precision", "loss_scale")->low >= GRAD_SCALER_SMALLEST);
+    assert_true(config_schema_find("precision", "loss_scale")->high <= GRAD_SCALER_LARGEST);
     config_schema_legal(config_schema_find("data", "format"), legal, 8);
     assert_string_equal(legal, "one of ");
+}
+
+static const char *change_of(const char *section, const char *name)
+{
+    static const char *const texts[] = {"taken", "asked", "refused"};
+
+    return texts[config_schema_find(section, name)->change];
+}
+
+/* As the design has it: the model's shape stays; seed, data, global batch and optimizer have to
+ * be named; layout, schedule, learning rate and steps are taken. */
+static void each_key_says_what_a_resumed_run_may_do_with_it(void **state)
+{
+    (void)state;
+    assert_string_equal(change_of("model", "num_layers"), "refused");
+    assert_string_equal(change_of("model", "tied_embeddings"), "refused");
+    assert_string_equal(change_of("model", "vocab_size"), "refused");
+    assert_string_equal(change_of("train", "seed"), "asked");
+    assert_string_equal(change_of("train", "global_batch_size"), "asked");
+    assert_string_equal(change_of("data", "train"), "asked");
+    assert_string_equal(change_of("data", "shuffle"), "asked");
+    assert_string_equal(change_of("optimizer", "name"), "asked");
+    assert_string_equal(change_of("optimizer", "beta1"), "asked");
+    assert_string_equal(change_of("optimizer", "weight_decay"), "asked");
+    assert_string_equal(change_of("optimizer", "lr"), "taken");
+    assert_string_equal(change_of("optimizer", "decay_steps"), "taken");
+    assert_string_equal(change_of("train", "steps"), "taken");
+    assert_string_equal(change_of("train", "micro_batch_size"), "taken");
+    assert_string_equal(change_of("parallel", "pp"), "taken");
+    assert_string_equal(change_of("parallel", "schedule"), "taken");
+    assert_string_equal(change_of("train", "run_dir"), "taken");
 }
 
 static void assert_suggestion(const char *section, const char *name, const char *expected)
@@ -165,6 +207,7 @@ int main(void)
         cmocka_unit_test(every_key_and_default_is_that_of_the_contract),
         cmocka_unit_test(every_key_is_found_by_name_and_says_what_it_is),
         cmocka_unit_test(legal_values_are_said_in_words),
+        cmocka_unit_test(each_key_says_what_a_resumed_run_may_do_with_it),
         cmocka_unit_test(a_slip_gets_the_nearest_key),
         cmocka_unit_test(a_key_longer_than_any_is_no_overrun),
         cmocka_unit_test(the_defaults_are_printed_for_a_file_to_start_from),

@@ -221,9 +221,9 @@ static void overwrite_is_of_the_command_line_alone(void **state)
 
 static void what_comes_later_is_legal_at_its_default_however_written(void **state)
 {
-    static const char *const legal[] = {"--optimizer.momentum=0.90",         "--model.dropout=0",
-                                        "--checkpoint.allow_change=[]",      "--checkpoint.dir=",
-                                        "--precision.initial_scale=65536.0", "--trace.nvtx=false"};
+    static const char *const legal[] = {
+        "--parallel.extra_in_flight=0", "--parallel.sequence_slices=1", "--control.port=0",
+        "--control.secret_file=",       "--data.tokenizer=byte",        "--trace.nvtx=false"};
     struct config *config = NULL;
 
     (void)state;
@@ -231,12 +231,96 @@ static void what_comes_later_is_legal_at_its_default_however_written(void **stat
         config = load(legal[i]);
         config_destroy(&config);
     }
-    assert_refused("--checkpoint.allow_change=[seed]", "not supported by this build yet");
-    assert_refused("--checkpoint.every=5", "5 is not supported by this build yet; legal now: 0");
+    assert_refused("--control.port=5", "5 is not supported by this build yet; legal now: 0");
     assert_refused("--parallel.schedule=zb_h1", "legal now: one of gpipe, 1f1b");
     assert_refused("--parallel.schedule=nonsense",
                    "expected one of gpipe, 1f1b, interleaved_1f1b, file:PATH; found nonsense");
-    assert_refused("--checkpoint.every=-5", "expected an integer from 0");
+    assert_refused("--control.port=-5", "expected an integer from 0");
+}
+
+static void one_word_is_for_all_stages_and_a_list_is_by_stage(void **state)
+{
+    struct config *config = load("--train.recompute=full");
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(config->train.recompute[i], RECOMPUTE_FULL);
+    }
+    /* Nothing lies behind the last stage. */
+    assert_int_equal(config->train.recompute[4], RECOMPUTE_NONE);
+    config_destroy(&config);
+    config = load("--train.recompute=none,selective, full ,none");
+    assert_int_equal(config->train.recompute[0], RECOMPUTE_NONE);
+    assert_int_equal(config->train.recompute[1], RECOMPUTE_SELECTIVE);
+    assert_int_equal(config->train.recompute[2], RECOMPUTE_FULL);
+    assert_int_equal(config->train.recompute[3], RECOMPUTE_NONE);
+    config_destroy(&config);
+    config = load("--train.recompute=[full,full,none,none]");
+    assert_int_equal(config->train.recompute[1], RECOMPUTE_FULL);
+    assert_int_equal(config->train.recompute[2], RECOMPUTE_NONE);
+    config_destroy(&config);
+    assert_refused("--train.recompute=full,none",
+                   "train.recompute: expected one word, or 4 (parallel.pp 4 x virtual_stages 1), "
+                   "found 2");
+    assert_refused("--train.recompute=[full]", "expected one word, or 4");
+    assert_refused("--train.recompute=full,none,none,none,none", "found 5");
+    assert_refused("--train.recompute=[]", "expected one of none, selective, full, or a list");
+    assert_refused("--train.recompute=full,half,none,none", "found full,half,none,none");
+    assert_refused("--train.recompute=half", "expected one of none, selective, full");
+}
+
+static void a_resumed_run_may_change_what_is_named(void **state)
+{
+    struct config *config = load("--checkpoint.allow_change=[seed, data.shuffle,optimizer]");
+
+    (void)state;
+    assert_true(config_allows_change(config, "train", "seed"));
+    assert_true(config_allows_change(config, "data", "shuffle"));
+    assert_true(config_allows_change(config, "optimizer", "beta1"));
+    assert_false(config_allows_change(config, "data", "train"));
+    assert_false(config_allows_change(config, "train", "global_batch_size"));
+    assert_false(config_allows_change(config, "optim", "beta1"));
+    config_destroy(&config);
+    config = load("--checkpoint.allow_change=train.global_batch_size,data.*");
+    assert_true(config_allows_change(config, "train", "global_batch_size"));
+    assert_true(config_allows_change(config, "data", "train"));
+    assert_false(config_allows_change(config, "train", "seed"));
+    config_destroy(&config);
+    config = load("--checkpoint.allow_change=[]");
+    assert_false(config_allows_change(config, "train", "seed"));
+    config_destroy(&config);
+}
+
+static void a_name_that_no_resumed_run_is_asked_for_gets_the_nearest(void **state)
+{
+    (void)state;
+    assert_refused(
+        "--checkpoint.allow_change=sed",
+        "checkpoint.allow_change: \"sed\" is no key that a resumed run is asked for; did "
+        "you mean seed?");
+    assert_refused("--checkpoint.allow_change=seed,data.shufle", "did you mean shuffle?");
+    assert_refused("--checkpoint.allow_change=everything_at_once", "; legal: data, optimizer, ");
+    assert_refused("--checkpoint.allow_change=lr", "optimizer.lr may change without being named");
+    assert_refused("--checkpoint.allow_change=hidden_size", "model.hidden_size may not change");
+    assert_refused("--checkpoint.allow_change=seed,,data", "\"?\" is no key");
+    config_rig_refuses("model: {num_layers: 6, hidden_size: 64, num_heads: 4, seq_len: 32}\n"
+                       "checkpoint: {allow_change: seed}\n",
+                       NULL, ":2: checkpoint.allow_change: expected a list of keys");
+}
+
+static void scales_that_cannot_be_or_not_move_are_refused(void **state)
+{
+    (void)state;
+    assert_refused("--precision.loss_scale=0", "expected a number from 1e-18 to 1e+18, or auto");
+    assert_refused("--precision.loss_scale=-2", "found -2");
+    assert_refused("--precision.initial_scale=0",
+                   "precision.initial_scale: expected a number from");
+    assert_refused("--precision.min_scale=0", "precision.min_scale: expected a number from");
+    assert_refused("--precision.growth_interval=0", "growth_interval: expected an integer from 1");
+    assert_refused("--precision.growth_factor=1", "growth_factor: expected a number above 1");
+    assert_refused("--precision.backoff_factor=1", "a number above 0, below 1; found 1");
+    assert_refused("--precision.backoff_factor=0", "a number above 0, below 1; found 0");
+    assert_refused("--precision.hysteresis=0", "hysteresis: expected an integer from 1");
 }
 
 int main(void)
@@ -253,6 +337,10 @@ int main(void)
         cmocka_unit_test(more_stages_than_layers_leave_the_last_ones_empty),
         cmocka_unit_test(words_that_are_no_override_are_refused_as_they_stand),
         cmocka_unit_test(overwrite_is_of_the_command_line_alone),
+        cmocka_unit_test(one_word_is_for_all_stages_and_a_list_is_by_stage),
+        cmocka_unit_test(a_resumed_run_may_change_what_is_named),
+        cmocka_unit_test(a_name_that_no_resumed_run_is_asked_for_gets_the_nearest),
+        cmocka_unit_test(scales_that_cannot_be_or_not_move_are_refused),
         cmocka_unit_test(what_comes_later_is_legal_at_its_default_however_written),
     };
 

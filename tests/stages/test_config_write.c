@@ -62,6 +62,16 @@ static void what_is_written_reads_back_to_the_same_configuration(void **state)
     assert_round_trip("parallel.dp=8", "model.tied_embeddings=false");
     assert_round_trip("parallel.schedule=interleaved_1f1b", "parallel.virtual_stages=3");
     assert_round_trip("parallel.schedule=file:plan.csv", "parallel.virtual_stages=2");
+    assert_round_trip("precision.dtype=bf16", "parallel.zero_stage=3");
+    assert_round_trip("parallel.sequence_parallel=true", "parallel.tp=2");
+    assert_round_trip("precision.dtype=fp16", "precision.hysteresis=3");
+    assert_round_trip("precision.dtype=fp16", "precision.loss_scale=1024");
+    assert_round_trip("train.recompute=full", "model.dropout=0.1");
+    assert_round_trip("train.recompute=[full, none, selective, none]", "train.log_num_zeros=true");
+    assert_round_trip("optimizer.name=sgd", "optimizer.momentum=0");
+    assert_round_trip("optimizer.weight_decay_schedule=linear", "optimizer.end_weight_decay=0.5");
+    assert_round_trip("checkpoint.allow_change=seed,data,optimizer.beta1", "checkpoint.every=7");
+    assert_round_trip("checkpoint.dir=a b", "checkpoint.resume=never");
     assert_round_trip("parallel.schedule=file:../a \"b\": # {}.csv", NULL);
 }
 
@@ -142,7 +152,19 @@ static void the_hash_differs_with_every_value(void **state)
                                           "parallel.layers_per_stage=2,1,2,1",
                                           "data.split=0.9,0.1,0",
                                           "train.threads=1",
-                                          "trace.enabled=true"};
+                                          "trace.enabled=true",
+                                          "precision.dtype=bf16",
+                                          "precision.dtype=fp16",
+                                          "precision.growth_interval=7",
+                                          "model.dropout=0.5",
+                                          "optimizer.name=sgd",
+                                          "optimizer.weight_decay_schedule=cosine",
+                                          "parallel.zero_stage=1",
+                                          "train.recompute=full",
+                                          "train.recompute=full,none,none,none",
+                                          "train.log_params_norm=true",
+                                          "checkpoint.keep=3",
+                                          "checkpoint.allow_change=seed"};
     struct config *config = NULL;
     uint64_t hash = 0;
 
@@ -210,6 +232,14 @@ static void the_plan_has_the_shape_of_the_configuration(void **state)
     assert_false(shape.embedding_sync);
     assert_true(shape.reduce);
     config_destroy(&config);
+    for (int tp = 1; tp <= 2; tp++) {
+        assert_int_equal(config_rig_load(config_rig_legal(), "parallel.sequence_parallel=true",
+                                         tp == 2 ? "parallel.tp=2" : NULL, &config),
+                         STATUS_OK);
+        config_plan_shape(config, &shape);
+        assert_int_equal(shape.reduce, tp == 2);
+        config_destroy(&config);
+    }
 }
 
 int main(void)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "stages/checkpoint/safetensors.h"
+#include "stages/engine_start.h"
 #include "tests/stages/engine_rig.h"
 
 #define POSITIONS 8
@@ -286,6 +287,49 @@ static void test_a_memory_limit_that_is_too_small_is_refused_with_the_table(void
     rig_release(&run);
 }
 
+/* After a step all that was planned has been taken, and nothing beside it. */
+static void compare_memory(void *context, const struct engine *engine)
+{
+    int *looks = context;
+
+    assert_int_equal(engine_used_bytes(engine), engine->memory.total_bytes);
+    (*looks)++;
+}
+
+static void test_what_is_used_is_what_was_planned(void **state)
+{
+    static const struct {
+        const char *words[4];
+        int ranks;
+    } jobs[] = {
+        {{"parallel.pp=1", "precision.dtype=bf16"}, 1},
+        {{"parallel.pp=3", "train.recompute=full"}, 3},
+        {{"parallel.pp=2", "parallel.dp=2", "parallel.zero_stage=1", "precision.dtype=fp16"}, 4},
+        {{"parallel.tp=2", "train.recompute=selective", "optimizer.name=sgd"}, 2},
+        {{"parallel.pp=2", "parallel.schedule=interleaved_1f1b", "parallel.virtual_stages=2"}, 2},
+    };
+    static struct rig_result run;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        const char *overrides[8] = {"data.shuffle=false", "train.steps=1"};
+        char data[96];
+        int count = 2;
+        int looks = 0;
+        struct rig_hooks hooks = {.context = &looks, .on_step = compare_memory};
+
+        (void)snprintf(data, sizeof(data), "data.train=%s", samples_path);
+        overrides[count++] = data;
+        for (int word = 0; word < 4 && jobs[i].words[word] != NULL; word++) {
+            overrides[count++] = jobs[i].words[word];
+        }
+        rig_run_watched(base_yaml, overrides, count, &hooks, &run);
+        assert_int_equal(run.status, STATUS_OK);
+        assert_int_equal(looks, jobs[i].ranks);
+        rig_release(&run);
+    }
+}
+
 static void test_ids_outside_the_vocabulary_are_refused_on_every_rank(void **state)
 {
     static struct rig_result run;
@@ -309,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_a_poisoned_gradient_skips_the_step_on_all_ranks_alike),
 #endif
         cmocka_unit_test(test_a_memory_limit_that_is_too_small_is_refused_with_the_table),
+        cmocka_unit_test(test_what_is_used_is_what_was_planned),
         cmocka_unit_test(test_ids_outside_the_vocabulary_are_refused_on_every_rank),
     };
 

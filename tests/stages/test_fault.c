@@ -37,20 +37,45 @@ static void assert_fault(const char *text, struct fault expected)
 static void kind_rank_step_and_action_are_read(void **state)
 {
     (void)state;
-    assert_fault("die@3:7", (struct fault){FAULT_DIE, 3, 7, 0});
-    assert_fault("stall@0:12:5", (struct fault){FAULT_STALL, 0, 12, 5});
-    assert_fault("poison@1:2:0", (struct fault){FAULT_POISON, 1, 2, 0});
-    assert_fault("die@0:start", (struct fault){FAULT_DIE, 0, FAULT_STEP_START, 0});
-    assert_fault("die@0:end", (struct fault){FAULT_DIE, 0, FAULT_STEP_END, 0});
-    assert_fault("", (struct fault){FAULT_NONE, 0, 0, 0});
+    assert_fault("die@3:7", (struct fault){.kind = FAULT_DIE, .rank = 3, .step = 7, .action = 0});
+    assert_fault("stall@0:12:5",
+                 (struct fault){.kind = FAULT_STALL, .rank = 0, .step = 12, .action = 5});
+    assert_fault("poison@1:2:0",
+                 (struct fault){.kind = FAULT_POISON, .rank = 1, .step = 2, .action = 0});
+    assert_fault(
+        "die@0:start",
+        (struct fault){.kind = FAULT_DIE, .rank = 0, .step = FAULT_STEP_START, .action = 0});
+    assert_fault("die@0:end",
+                 (struct fault){.kind = FAULT_DIE, .rank = 0, .step = FAULT_STEP_END, .action = 0});
+    assert_fault(
+        "overflow@2:any",
+        (struct fault){.kind = FAULT_OVERFLOW, .rank = 2, .step = FAULT_STEP_ANY, .action = 0});
+    assert_fault("", (struct fault){.kind = FAULT_NONE, .rank = 0, .step = 0, .action = 0});
 }
 
 static void what_cannot_be_understood_is_refused_as_it_stands(void **state)
 {
     static const char *const wrong[] = {
-        "die",      "die@",          "die@1",     "die@1:",       "die@x:1",
-        "die@1:2:", "die@1:2:3:4",   "die@1:2:x", "kill@1:2",     "die@-1:2",
-        "die@1:-2", "die@1:endless", "DIE@1:2",   "die@1:2trail", "die@99999999999:1",
+        "die",
+        "die@",
+        "die@1",
+        "die@1:",
+        "die@x:1",
+        "die@1:2:",
+        "die@1:2:3:4",
+        "die@1:2:x",
+        "kill@1:2",
+        "die@-1:2",
+        "die@1:-2",
+        "die@1:endless",
+        "DIE@1:2",
+        "die@1:2trail",
+        "die@99999999999:1",
+        "full@1:2",
+        "stall@1:2:save+5",
+        "die@1:2:save+",
+        "die@1:2:save+x",
+        "full@1:2:save+5x",
     };
     struct fault fault = {.rank = -1};
 
@@ -59,7 +84,7 @@ static void what_cannot_be_understood_is_refused_as_it_stands(void **state)
         assert_int_equal(setenv("WEIR_FAULT", wrong[i], 1), 0);
         assert_int_equal(fault_read(&fault), STATUS_ERR_REFUSED);
         assert_non_null(strstr(status_last()->message, wrong[i]));
-        assert_non_null(strstr(status_last()->message, "die|stall|poison@rank:step"));
+        assert_non_null(strstr(status_last()->message, "die|stall|poison|overflow@rank:step"));
     }
     assert_int_equal(fault.rank, -1);
 }
@@ -75,6 +100,73 @@ static void poison_strikes_at_its_place_alone(void **state)
     assert_false(fault_strike(&fault, 1, 1, 3, NULL));
     assert_false(fault_strike(&fault, 1, 2, 4, NULL));
     assert_false(fault_strike(&none, 1, 2, 3, NULL));
+}
+
+static void any_step_is_each_that_runs(void **state)
+{
+    const struct fault fault = {.kind = FAULT_OVERFLOW, .rank = 1, .step = FAULT_STEP_ANY};
+
+    (void)state;
+    assert_true(fault_strike(&fault, 1, 1, 0, NULL));
+    assert_true(fault_strike(&fault, 1, 77, 0, NULL));
+    assert_false(fault_strike(&fault, 0, 1, 0, NULL));
+    assert_false(fault_strike(&fault, 1, 1, 1, NULL));
+    assert_false(fault_strike(&fault, 1, FAULT_STEP_START, 0, NULL));
+    assert_false(fault_strike(&fault, 1, FAULT_STEP_END, 0, NULL));
+}
+
+static void a_place_in_a_save_is_read(void **state)
+{
+    struct fault fault;
+
+    (void)state;
+    assert_int_equal(setenv("WEIR_FAULT", "full@3:10:save+1000", 1), 0);
+    assert_int_equal(fault_read(&fault), STATUS_OK);
+    assert_true(fault.kind == FAULT_FULL && fault.rank == 3 && fault.step == 10 && fault.saving &&
+                fault.bytes == 1000);
+    assert_int_equal(setenv("WEIR_FAULT", "die@0:5:save+0", 1), 0);
+    assert_int_equal(fault_read(&fault), STATUS_OK);
+    assert_true(fault.kind == FAULT_DIE && fault.saving && fault.bytes == 0);
+    /* It is no place in a step. */
+    assert_false(fault_strike(&fault, 0, 5, 0, NULL));
+}
+
+/* Bytes 0 … 999 of the file are written, whatever the pieces are. */
+static void a_save_has_room_up_to_the_byte_of_the_fault(void **state)
+{
+    const struct fault fault = {
+        .kind = FAULT_FULL, .rank = 1, .step = 2, .saving = true, .bytes = 1000};
+    const struct fault none = {.kind = FAULT_NONE};
+    struct fault_writing writing = {.fault = &fault, .rank = 1, .step = 2};
+
+    (void)state;
+    assert_int_equal(fault_room(&writing, 0, 1000), 1000);
+    assert_int_equal(fault_room(&writing, 0, 1001), 1000);
+    assert_int_equal(fault_room(&writing, 900, 200), 100);
+    assert_int_equal(fault_room(&writing, 1000, 1), 0);
+    assert_int_equal(fault_room(NULL, 0, 5000), 5000);
+    assert_int_equal(fault_write(&writing, "a/path"), STATUS_ERR_IO);
+    assert_non_null(strstr(status_last()->message, "a/path"));
+    writing.rank = 0;
+    assert_int_equal(fault_room(&writing, 0, 5000), 5000);
+    writing = (struct fault_writing){.fault = &fault, .rank = 1, .step = 3};
+    assert_int_equal(fault_room(&writing, 0, 5000), 5000);
+    writing = (struct fault_writing){.fault = &none, .rank = 0, .step = 0};
+    assert_int_equal(fault_room(&writing, 0, 5000), 5000);
+}
+
+static void a_restarted_job_has_no_fault(void **state)
+{
+    struct fault fault = {.kind = FAULT_DIE};
+
+    (void)state;
+    assert_int_equal(setenv("WEIR_FAULT", "die@3:7", 1), 0);
+    assert_int_equal(setenv("TORCHELASTIC_RESTART_COUNT", "1", 1), 0);
+    assert_int_equal(fault_read(&fault), STATUS_OK);
+    assert_int_equal(fault.kind, FAULT_NONE);
+    assert_int_equal(unsetenv("TORCHELASTIC_RESTART_COUNT"), 0);
+    assert_int_equal(fault_read(&fault), STATUS_OK);
+    assert_int_equal(fault.kind, FAULT_DIE);
 }
 
 static void a_stall_ends_with_the_job(void **state)
@@ -110,6 +202,10 @@ int main(void)
         cmocka_unit_test_teardown(kind_rank_step_and_action_are_read, unset),
         cmocka_unit_test_teardown(what_cannot_be_understood_is_refused_as_it_stands, unset),
         cmocka_unit_test(poison_strikes_at_its_place_alone),
+        cmocka_unit_test(any_step_is_each_that_runs),
+        cmocka_unit_test_teardown(a_place_in_a_save_is_read, unset),
+        cmocka_unit_test(a_save_has_room_up_to_the_byte_of_the_fault),
+        cmocka_unit_test_teardown(a_restarted_job_has_no_fault, unset),
         cmocka_unit_test(a_stall_ends_with_the_job),
         cmocka_unit_test(to_die_is_to_be_killed),
     };

@@ -31,8 +31,8 @@ struct bench {
 static void bench_make(struct bench *bench, const struct head_shape *shape, int threads)
 {
     *bench = (struct bench){.tp = {.size = 1}};
-    head_case_make(&bench->c, shape);
-    assert_int_equal(device_open(DEVICE_CPU, threads, &bench->device), STATUS_OK);
+    head_case_make(&bench->c, shape, DTYPE_FP32);
+    assert_int_equal(device_open(DEVICE_CPU, threads, DTYPE_FP32, &bench->device), STATUS_OK);
     bench->head = (struct head){
         .shape = *shape,
         .weight = bench->c.wte.floats,

@@ -1,6 +1,7 @@
 /*
  * The tied embedding over stages and replicas (H03): its owners and the head's copies have the same
- * bits after every step, whichever way the syncs go, through skipped steps and evaluations.
+ * bits after every step, whichever way the syncs go, with ZeRO and without, through skipped steps and
+ * evaluations.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include "tests/stages/base_run.h"
 
 #define LONG_STEPS 50
+#define ZERO       "parallel.zero_stage=1"
 
 static const char *const syncs[] = {"parallel.embedding_sync=zmq",
                                     "parallel.embedding_sync=data_plane"};
@@ -80,12 +82,12 @@ static void test_fifty_steps_keep_every_copy_the_same_and_close_to_one_process(v
     base_train(&reference, &one);
     base_train(&base, &replicas);
     base_assert_close(&base, &replicas, &one);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         const struct base_run layout = {.pp = 2,
                                         .dp = 2,
-                                        .virtual_stages = 1 + i / 2,
+                                        .virtual_stages = 1 + i / 2 % 2,
                                         .steps = LONG_STEPS,
-                                        .more = {syncs[i % 2]}};
+                                        .more = {syncs[i % 2], i < 4 ? NULL : ZERO}};
 
         train_watched(layout, &run);
         base_assert_close(&layout, &run, &one);
@@ -104,8 +106,9 @@ static void test_shards_of_the_vocabulary_stay_the_same_too(void **state)
 
     (void)state;
     base_train(&one_stage, &shards);
-    for (int i = 0; i < 2; i++) {
-        const struct base_run layout = {.pp = 2, .tp = 2, .dp = 2, .more = {syncs[i]}};
+    for (int i = 0; i < 4; i++) {
+        const struct base_run layout = {
+            .pp = 2, .tp = 2, .dp = 2, .more = {syncs[i % 2], i < 2 ? NULL : ZERO}};
 
         train_watched(layout, &run);
         base_assert_same(&layout, &run, &shards);
@@ -123,8 +126,9 @@ static void test_more_replicas_and_stages_have_one_embedding(void **state)
 
     (void)state;
     base_train(&one_stage, &replicas);
-    for (int i = 0; i < 2; i++) {
-        const struct base_run layout = {.pp = 3, .dp = 4, .steps = 5, .more = {syncs[i]}};
+    for (int i = 0; i < 4; i++) {
+        const struct base_run layout = {
+            .pp = 3, .dp = 4, .steps = 5, .more = {syncs[i % 2], i < 2 ? NULL : ZERO}};
 
         train_watched(layout, &run);
         base_assert_same(&layout, &run, &replicas);
@@ -150,6 +154,7 @@ static void test_evaluation_in_between_waits_for_the_copy_and_changes_nothing(vo
         layout.pp = 2;
         layout.virtual_stages = 1 + i / 2;
         layout.more[2] = syncs[i % 2];
+        layout.more[3] = i % 3 == 0 ? ZERO : NULL;
         /* Once as it runs unwatched: nobody but the next forward waits for the copy. */
         base_train(&layout, &run);
         base_assert_same(&layout, &run, &plain);
@@ -204,9 +209,12 @@ static void test_a_skipped_step_leaves_every_copy_as_it_was(void **state)
 
     (void)state;
     train_poisoned("poison@1:3", &one_stage, false, &skipped);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 16; i++) {
         const struct base_run layout = {
-            .pp = 2, .dp = 2, .steps = 5, .more = {syncs[i / 4], "train.eval_every=2"}};
+            .pp = 2,
+            .dp = 2,
+            .steps = 5,
+            .more = {syncs[i / 4 % 2], "train.eval_every=2", i < 8 ? NULL : ZERO}};
 
         train_poisoned(faults[i % 4], &layout, true, &run);
         assert_same_weights(&run, &skipped);

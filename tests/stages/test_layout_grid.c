@@ -195,7 +195,7 @@ static void check_point(const struct layout_point *point)
     }
     assert_int_equal(run.copy_count, point->level[FACTOR_TIED] != 0 && point->level[FACTOR_PP] > 1);
     if (run.copy_count > 0) {
-        const struct rig_tensor *wte = rig_find(run.weights, run.tensors, "wte.weight");
+        const struct rig_tensor *wte = rig_find(run.models, run.model_count, "wte.weight");
 
         assert_non_null(wte);
         assert_int_equal(run.copies[0].elems, wte->elems);

@@ -104,7 +104,7 @@ static void check_layout(const struct layout *layout, const struct rig_result *a
     assert_same(layout, alone, &run);
     if (layout->pp > 1) {
         /* The head's copy is the owner's embedding, bit for bit. */
-        const struct rig_tensor *wte = rig_find(run.weights, run.tensors, "wte.weight");
+        const struct rig_tensor *wte = rig_find(run.models, run.model_count, "wte.weight");
 
         assert_non_null(wte);
         assert_int_equal(run.copies[0].elems, wte->elems);

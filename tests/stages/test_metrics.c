@@ -38,8 +38,10 @@ static int close_all(void **state)
 
 /* A run's metrics, with what they print kept apart from the test's own output. */
 struct rig {
+    bool fp16;
     struct config *config;
     struct metrics *metrics;
+    const struct metrics_past *past; /* NULL: a run that begins */
     int kept;
     FILE *printed;
 };
@@ -55,6 +57,10 @@ static void rig_begin(struct rig *rig)
     assert_int_equal(
         config_rig_load(config_rig_legal(), run_dir, "--train.log_every=3", &rig->config),
         STATUS_OK);
+    if (rig->fp16) {
+        rig->config->precision.dtype = DTYPE_FP16;
+        rig->config->precision.dynamic_scale = true;
+    }
     model_shape_of(rig->config, 0, &shape);
     rig->printed = tmpfile();
     assert_non_null(rig->printed);
@@ -62,7 +68,7 @@ static void rig_begin(struct rig *rig)
     rig->kept = dup(STDOUT_FILENO);
     assert_true(rig->kept >= 0);
     assert_true(dup2(fileno(rig->printed), STDOUT_FILENO) >= 0);
-    assert_int_equal(metrics_open(rig->config, &shape, &rig->metrics), STATUS_OK);
+    assert_int_equal(metrics_open(rig->config, &shape, rig->past, &rig->metrics), STATUS_OK);
 }
 
 /* What was printed, cut to `text_bytes`. */
@@ -90,6 +96,7 @@ static struct update_outcome outcome_of(bool skipped)
         .loss = 3.4125,
         .grad_norm = 0.8203125,
         .lr = 3e-4,
+        .loss_scale = 1.0,
         .bubble = 0.0625,
         .mem_bytes = 1200000000,
     };
@@ -242,6 +249,54 @@ static void a_validation_loss_stands_where_there_was_one(void **state)
     drop_lines(lines, 2);
 }
 
+static void what_was_asked_for_is_told_too(void **state)
+{
+    struct update_outcome outcome = outcome_of(false);
+    struct rig rig = {0};
+    json_t *lines[LINES_MOST] = {NULL};
+    char printed[1024];
+
+    (void)state;
+    outcome.has_num_zeros = true;
+    outcome.num_zeros = 12345.0;
+    outcome.has_params_norm = true;
+    outcome.params_norm = 6.25;
+    rig_begin(&rig);
+    put(&rig, 1, 1, &outcome);
+    rig_end(&rig, printed, sizeof(printed));
+    assert_int_equal(read_lines(lines), 2);
+    assert_true(real(lines[1], "num_zeros") == 12345.0);
+    assert_true(real(lines[1], "params_norm") == 6.25);
+    assert_non_null(strstr(printed, " | zeros 12345 | pnorm 6.2500 | eta "));
+    assert_null(strstr(printed, "scale"));
+    drop_lines(lines, 2);
+}
+
+static void a_dynamic_scale_stands_in_every_line(void **state)
+{
+    struct update_outcome good = outcome_of(false);
+    struct update_outcome bad = outcome_of(true);
+    struct rig rig = {.fp16 = true};
+    json_t *lines[LINES_MOST] = {NULL};
+    char printed[4096];
+
+    (void)state;
+    good.loss_scale = 65536.0;
+    bad.loss_scale = 65536.0;
+    bad.hysteresis_left = 1;
+    rig_begin(&rig);
+    put(&rig, 1, 1, &good);
+    put(&rig, 2, 1, &bad);
+    rig_end(&rig, printed, sizeof(printed));
+    assert_int_equal(read_lines(lines), 3);
+    assert_true(real(lines[1], "loss_scale") == 65536.0);
+    assert_null(json_object_get(lines[1], "hysteresis_left"));
+    assert_true(real(lines[2], "hysteresis_left") == 1.0);
+    assert_non_null(strstr(printed, " | scale 65536 | eta "));
+    assert_non_null(strstr(printed, " | scale 65536 skip 1 | eta "));
+    drop_lines(lines, 3);
+}
+
 static void what_is_not_finite_is_null_and_the_run_goes_on(void **state)
 {
     static const char *const keys[] = {"loss",         "grad_norm", "bubble",
@@ -350,6 +405,29 @@ static void each_line_is_whole_on_disk_before_the_next_step(void **state)
     rig_end(&rig, printed, sizeof(printed));
 }
 
+/* The lines themselves are test_metrics_file's affair. */
+static void a_resumed_run_goes_on_with_steps_and_skips(void **state)
+{
+    const struct metrics_past past = {.step = 3, .skipped = 4, .skipped_in_a_row = 1};
+    const struct update_outcome outcome = outcome_of(false);
+    struct rig rig = {.past = &past};
+    json_t *lines[LINES_MOST] = {NULL};
+    char printed[2048];
+
+    (void)state;
+    rig_begin(&rig);
+    metrics_print_resumed(rig.metrics, 3, "a/step-00000003");
+    assert_int_equal(metrics_skipped_in_a_row(rig.metrics), 1);
+    put(&rig, 4, 4, &outcome);
+    assert_int_equal(metrics_sync(rig.metrics), STATUS_OK);
+    rig_end(&rig, printed, sizeof(printed));
+    assert_non_null(strstr(printed, "resumed from step 3 | a/step-00000003\n"));
+    /* The first step of a process is printed whatever log_every says. */
+    assert_non_null(strstr(printed, "step 4/100 | "));
+    assert_non_null(strstr(printed, "skip 4"));
+    drop_lines(lines, read_lines(lines));
+}
+
 static void a_directory_that_is_not_there_is_a_failure_by_name(void **state)
 {
     struct config *config = NULL;
@@ -361,7 +439,7 @@ static void a_directory_that_is_not_there_is_a_failure_by_name(void **state)
         config_rig_load(config_rig_legal(), "--train.run_dir=/tmp/weir-none/none", NULL, &config),
         STATUS_OK);
     model_shape_of(config, 0, &shape);
-    assert_int_equal(metrics_open(config, &shape, &metrics), STATUS_ERR_IO);
+    assert_int_equal(metrics_open(config, &shape, NULL, &metrics), STATUS_ERR_REFUSED);
     assert_non_null(strstr(status_last()->message, "/tmp/weir-none/none/metrics.jsonl"));
     assert_null(metrics);
     config_destroy(&config);
@@ -374,9 +452,12 @@ int main(void)
         cmocka_unit_test(a_step_has_the_keys_and_numbers_of_the_contract),
         cmocka_unit_test(a_validation_loss_stands_where_there_was_one),
         cmocka_unit_test(what_is_not_finite_is_null_and_the_run_goes_on),
+        cmocka_unit_test(what_was_asked_for_is_told_too),
+        cmocka_unit_test(a_dynamic_scale_stands_in_every_line),
         cmocka_unit_test(skipped_steps_are_counted_and_say_why),
         cmocka_unit_test(lines_are_printed_at_log_every_and_at_both_ends),
         cmocka_unit_test(each_line_is_whole_on_disk_before_the_next_step),
+        cmocka_unit_test(a_resumed_run_goes_on_with_steps_and_skips),
         cmocka_unit_test(a_directory_that_is_not_there_is_a_failure_by_name),
     };
 

@@ -115,11 +115,12 @@ static void json_has_the_bytes_of_each_rank_by_kind(void **state)
 {
     struct config config = small_job(2);
     json_t *root = json_of(&config);
-    json_t *expected = json_loads("{\"activations\": [4096, 0], \"gradients\": [0, 4096],"
-                                  " \"tensor_sums\": [0, 0], \"head_rows\": [0, 0],"
-                                  " \"gradient_sums\": [0, 0], \"embedding_sync\": [2048, 2048],"
-                                  " \"embedding_gathers\": [0, 0]}",
-                                  0, NULL);
+    json_t *expected =
+        json_loads("{\"activations\": [4096, 0], \"gradients\": [0, 4096],"
+                   " \"tensor_sums\": [0, 0], \"row_gathers\": [0, 0], \"head_rows\": [0, 0],"
+                   " \"gradient_sums\": [0, 0], \"embedding_sync\": [2048, 2048],"
+                   " \"weight_gathers\": [0, 0]}",
+                   0, NULL);
 
     (void)state;
     assert_non_null(expected);

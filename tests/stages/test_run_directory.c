@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "config_rig.h"
 #include "stages/run_directory.h"
 
@@ -61,22 +62,12 @@ static void leave(const char *name)
 /* Removes all that a test of this program can leave. */
 static int clean(void **state)
 {
-    static const char *const names[] = {
-        "config.yaml", "metrics.jsonl",     "plan.csv",      "timeline.svg",
-        "lock",        "notes.txt",         "trace/0.json",  "trace/1.json",
-        "trace",       "model/config.json", "model/m.bytes", "model",
-    };
     char deep[64];
 
     (void)state;
     config_destroy(&config);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        (void)remove(inside(names[i]));
-    }
-    (void)remove(run_path);
     (void)snprintf(deep, sizeof(deep), "%s/deep", root);
-    (void)remove(deep);
-    return 0;
+    return folder_remove(deep) == STATUS_OK ? 0 : -1;
 }
 
 /* A directory as a run leaves it that did not come to its end. */
@@ -84,7 +75,7 @@ static void begin_a_run_and_break_off(void)
 {
     struct run_directory run;
 
-    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_OK);
     leave("metrics.jsonl");
     run_directory_release(&run);
 }
@@ -96,9 +87,9 @@ static void a_new_directory_is_made_with_its_configuration(void **state)
 
     (void)state;
     assert_int_equal(run_directory_state(config), RUN_NEW);
-    assert_int_equal(run_directory_check(config), STATUS_OK);
+    assert_int_equal(run_directory_check(config, false), STATUS_OK);
     assert_false(is_there(""));
-    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_OK);
     assert_string_equal(run.path, run_path);
     assert_true(run.lock >= 0);
     assert_true(is_there("trace") && is_there("model") && is_there("lock"));
@@ -119,7 +110,7 @@ static void a_directory_with_the_final_weights_is_finished(void **state)
     assert_int_equal(run_directory_state(config), RUN_INCOMPLETE);
     leave("model/config.json");
     assert_int_equal(run_directory_state(config), RUN_FINISHED);
-    assert_int_equal(run_directory_check(config), STATUS_OK);
+    assert_int_equal(run_directory_check(config, false), STATUS_OK);
 }
 
 static void a_run_that_did_not_finish_is_refused_with_the_two_ways_out(void **state)
@@ -130,14 +121,83 @@ static void a_run_that_did_not_finish_is_refused_with_the_two_ways_out(void **st
     (void)state;
     begin_a_run_and_break_off();
     assert_int_equal(run_directory_state(config), RUN_INCOMPLETE);
-    assert_int_equal(run_directory_check(config), STATUS_ERR_REFUSED);
+    assert_int_equal(run_directory_check(config, false), STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, run_path));
     assert_non_null(strstr(message, "--train.run_dir"));
     assert_non_null(strstr(message, "--overwrite"));
-    assert_int_equal(run_directory_open(config, &run), STATUS_ERR_REFUSED);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_ERR_REFUSED);
     assert_int_equal(run.lock, -1);
     run_directory_release(&run);
     assert_true(is_there("metrics.jsonl"));
+}
+
+/* What a resumed run finds: the traces of its first attempt put aside, and nothing that says it is
+ * finished. */
+static void a_run_that_goes_on_keeps_what_it_has(void **state)
+{
+    struct run_directory run;
+
+    (void)state;
+    begin_a_run_and_break_off();
+    leave("model/config.json");
+    leave("trace/rank-0.json");
+    leave("trace/rank-1.json");
+    leave("trace/mine.json");
+    for (int attempt = 1; attempt <= 2; attempt++) {
+        assert_int_equal(run_directory_open(config, true, &run), STATUS_OK);
+        run_directory_release(&run);
+        assert_false(is_there("model/config.json"));
+        assert_true(is_there("metrics.jsonl") && is_there("trace/mine.json"));
+        assert_false(is_there("trace/rank-0.json"));
+        assert_true(is_there("trace/attempt-1/rank-0.json") &&
+                    is_there("trace/attempt-1/rank-1.json"));
+        leave("trace/rank-0.json");
+    }
+    assert_true(is_there("trace/attempt-2/rank-0.json"));
+}
+
+/* 20 steps of which 10 were run: finished where there is nothing to go on from. */
+static void a_finished_run_that_is_asked_for_more_steps_goes_on_from_its_checkpoint(void **state)
+{
+    static const char lines[] = "{}\n{\"step\":9,\"loss\":1}\n{\"step\":10,\"loss\":1}\n";
+
+    (void)state;
+    begin_a_run_and_break_off();
+    assert_int_equal(file_write(inside("metrics.jsonl"), lines, strlen(lines)), STATUS_OK);
+    leave("model/config.json");
+    config->train.steps = 20;
+    assert_int_equal(run_directory_state(config), RUN_FINISHED);
+    assert_int_equal(file_make_directories(inside("checkpoints/step-00000010")), STATUS_OK);
+    leave("checkpoints/step-00000010/manifest.json");
+    assert_int_equal(run_directory_state(config), RUN_INCOMPLETE);
+    config->checkpoint.resume = RESUME_NEVER;
+    assert_int_equal(run_directory_state(config), RUN_FINISHED);
+    config->checkpoint.resume = RESUME_AUTO;
+    config->train.steps = 10;
+    assert_int_equal(run_directory_state(config), RUN_FINISHED);
+}
+
+static void overwriting_removes_checkpoints_of_this_run_alone(void **state)
+{
+    struct run_directory run;
+
+    (void)state;
+    begin_a_run_and_break_off();
+    assert_int_equal(file_make_directories(inside("checkpoints/step-00000010")), STATUS_OK);
+    leave("checkpoints/step-00000010/manifest.json");
+    leave("checkpoints/latest");
+    config->train.overwrite = true;
+    /* Somebody else's, by name. */
+    (void)snprintf(config->checkpoint.dir, sizeof(config->checkpoint.dir), "%s/./checkpoints",
+                   run_path);
+    assert_int_equal(run_directory_check(config, false), STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "checkpoint.dir"));
+    assert_true(is_there("checkpoints/latest"));
+    (void)snprintf(config->checkpoint.dir, sizeof(config->checkpoint.dir), "%s/checkpoints",
+                   run_path);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_OK);
+    run_directory_release(&run);
+    assert_false(is_there("checkpoints"));
 }
 
 static void overwriting_removes_what_a_run_left_and_nothing_else(void **state)
@@ -155,7 +215,7 @@ static void overwriting_removes_what_a_run_left_and_nothing_else(void **state)
     leave("notes.txt");
     config->train.overwrite = true;
     assert_int_equal(run_directory_state(config), RUN_NEW);
-    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_OK);
     for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
         if (is_there(gone[i])) {
             fail_msg("%s is still there", gone[i]);
@@ -172,17 +232,17 @@ static void a_live_run_is_refused_and_left_alone(void **state)
     struct run_directory run;
 
     (void)state;
-    assert_int_equal(run_directory_open(config, &live), STATUS_OK);
+    assert_int_equal(run_directory_open(config, false, &live), STATUS_OK);
     leave("metrics.jsonl");
     config->train.overwrite = true;
-    assert_int_equal(run_directory_check(config), STATUS_ERR_REFUSED);
+    assert_int_equal(run_directory_check(config, false), STATUS_ERR_REFUSED);
     assert_non_null(strstr(status_last()->message, "alive"));
     assert_non_null(strstr(status_last()->message, run_path));
-    assert_int_equal(run_directory_open(config, &run), STATUS_ERR_REFUSED);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_ERR_REFUSED);
     run_directory_release(&run);
     assert_true(is_there("metrics.jsonl"));
     run_directory_release(&live);
-    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_OK);
     run_directory_release(&run);
 }
 
@@ -192,11 +252,11 @@ static void a_look_leaves_the_lock_free(void **state)
     struct run_directory run;
 
     (void)state;
-    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_OK);
     run_directory_release(&run);
-    assert_int_equal(run_directory_check(config), STATUS_OK);
-    assert_int_equal(run_directory_check(config), STATUS_OK);
-    assert_int_equal(run_directory_open(config, &run), STATUS_OK);
+    assert_int_equal(run_directory_check(config, false), STATUS_OK);
+    assert_int_equal(run_directory_check(config, false), STATUS_OK);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_OK);
     run_directory_release(&run);
 }
 
@@ -208,7 +268,7 @@ static void a_file_in_the_place_of_the_directory_is_refused_by_name(void **state
     (void)state;
     (void)snprintf(deep, sizeof(deep), "%s/deep", root);
     assert_int_equal(file_write(deep, "x", 1), STATUS_OK);
-    assert_true(run_directory_open(config, &run) < 0);
+    assert_true(run_directory_open(config, false, &run) < 0);
     assert_non_null(strstr(status_last()->message, deep));
     assert_int_equal(run.lock, -1);
     run_directory_release(&run);
@@ -235,6 +295,9 @@ int main(void)
         CLEAN(a_directory_with_the_final_weights_is_finished),
         CLEAN(a_run_that_did_not_finish_is_refused_with_the_two_ways_out),
         CLEAN(overwriting_removes_what_a_run_left_and_nothing_else),
+        CLEAN(a_run_that_goes_on_keeps_what_it_has),
+        CLEAN(a_finished_run_that_is_asked_for_more_steps_goes_on_from_its_checkpoint),
+        CLEAN(overwriting_removes_checkpoints_of_this_run_alone),
         CLEAN(a_live_run_is_refused_and_left_alone),
         CLEAN(a_look_leaves_the_lock_free),
         CLEAN(a_file_in_the_place_of_the_directory_is_refused_by_name),

@@ -91,6 +91,15 @@ static void expect_on(const struct config *config, int32_t rank, const struct tr
     plan_destroy(&plan);
 }
 
+static void expect_kind(const struct config *config, int32_t rank, enum traffic_kind kind,
+                        uint64_t bytes)
+{
+    struct plan *plan = plan_of(config);
+
+    assert_int_equal(traffic_on(config, plan, rank).bytes[kind], bytes);
+    plan_destroy(&plan);
+}
+
 #define EXPECT(config, rank, ...) \
     expect_on((config), (rank), &(const struct traffic){.bytes = {__VA_ARGS__}})
 
@@ -101,6 +110,19 @@ static void two_stages_send_a_message_a_microbatch_each_way_and_the_embedding(vo
     (void)state;
     EXPECT(&config, 0, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING);
     EXPECT(&config, 1, [TRAFFIC_GRADIENTS] = 4 * PHI, [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING);
+}
+
+/* Messages have half the bytes; what shards sum is fp32. */
+static void messages_of_16_bits_are_half_and_sums_are_not(void **state)
+{
+    struct config config = model(2, 2, 1);
+
+    (void)state;
+    config.precision.dtype = DTYPE_FP16;
+    expect_kind(&config, 0, TRAFFIC_ACTIVATIONS, 4 * PHI / 2);
+    expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 52 * PHI);
+    expect_kind(&config, 2, TRAFFIC_GRADIENTS, 4 * PHI / 2);
+    expect_kind(&config, 2, TRAFFIC_HEAD_ROWS, 8 * ROW * 16);
 }
 
 static void a_rank_alone_moves_nothing(void **state)
@@ -128,6 +150,20 @@ static void shards_sum_four_times_a_layer_and_once_at_each_end(void **state)
            [TRAFFIC_HEAD_ROWS] = 8 * ROW * 16, [TRAFFIC_EMBEDDING_SYNC] = 51 * TOKEN);
     EXPECT(&config, 3, [TRAFFIC_GRADIENTS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 36 * PHI,
            [TRAFFIC_HEAD_ROWS] = 8 * ROW * 16, [TRAFFIC_EMBEDDING_SYNC] = 50 * TOKEN);
+}
+
+/* Stage 0: 2 × 3 - 1 sums once more a micro-batch, as nobody reads its output; stage 1: 2 × 2. */
+static void full_recompute_repeats_the_sums_of_f(void **state)
+{
+    struct config config = model(2, 2, 1);
+
+    (void)state;
+    config.train.recompute[0] = RECOMPUTE_FULL;
+    config.train.recompute[1] = RECOMPUTE_FULL;
+    expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 72 * PHI);
+    expect_kind(&config, 2, TRAFFIC_TENSOR_SUMS, 52 * PHI);
+    config.train.recompute[0] = RECOMPUTE_SELECTIVE;
+    expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 52 * PHI);
 }
 
 static void one_stage_of_shards_has_both_ends(void **state)
@@ -180,10 +216,10 @@ static void replicas_sum_their_gradients_and_each_syncs_a_slice(void **state)
     for (int32_t dp = 0; dp < 3; dp++) {
         EXPECT(&config, dp, [TRAFFIC_ACTIVATIONS] = 4 * PHI,
                [TRAFFIC_GRADIENT_SUMS] = 3 * LAYER + EMBEDDING + POSITIONS,
-               [TRAFFIC_EMBEDDING_SYNC] = slices[dp], [TRAFFIC_EMBEDDING_GATHERS] = EMBEDDING);
+               [TRAFFIC_EMBEDDING_SYNC] = slices[dp], [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING);
         EXPECT(&config, 3 + dp, [TRAFFIC_GRADIENTS] = 4 * PHI,
                [TRAFFIC_GRADIENT_SUMS] = 2 * LAYER + 2 * TOKEN + EMBEDDING,
-               [TRAFFIC_EMBEDDING_SYNC] = slices[dp], [TRAFFIC_EMBEDDING_GATHERS] = EMBEDDING);
+               [TRAFFIC_EMBEDDING_SYNC] = slices[dp], [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING);
     }
 }
 
@@ -195,7 +231,54 @@ static void shards_and_replicas_together(void **state)
     (void)state;
     EXPECT(&config, 3, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 52 * PHI,
            [TRAFFIC_GRADIENT_SUMS] = 3 * HALF_LAYER + EMBEDDING / 2 + POSITIONS,
-           [TRAFFIC_EMBEDDING_SYNC] = 6400, [TRAFFIC_EMBEDDING_GATHERS] = EMBEDDING / 2);
+           [TRAFFIC_EMBEDDING_SYNC] = 6400, [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING / 2);
+}
+
+/* Shared out, every tensor is summed slice by slice, and gathered. The head's copy is gathered besides. In bf16 weights have half the bytes, but for the
+ * layer norms, of which a layer has 4, and gradients as many. */
+static void shared_out_replicas_gather_what_they_update(void **state)
+{
+    struct config config = model(2, 1, 2);
+    const uint64_t norms = 4 * TOKEN;
+
+    (void)state;
+    config.parallel.zero_stage = 1;
+    EXPECT(&config, 0, [TRAFFIC_ACTIVATIONS] = 4 * PHI,
+           [TRAFFIC_GRADIENT_SUMS] = 3 * LAYER + EMBEDDING + POSITIONS,
+           [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING / 2,
+           [TRAFFIC_WEIGHT_GATHERS] = 3 * LAYER + EMBEDDING + POSITIONS);
+    EXPECT(&config, 2, [TRAFFIC_GRADIENTS] = 4 * PHI,
+           [TRAFFIC_GRADIENT_SUMS] = 2 * LAYER + 2 * TOKEN + EMBEDDING,
+           [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING / 2,
+           [TRAFFIC_WEIGHT_GATHERS] = 2 * LAYER + 2 * TOKEN + EMBEDDING);
+    config.precision.dtype = DTYPE_BF16;
+    expect_kind(&config, 0, TRAFFIC_GRADIENT_SUMS, 3 * LAYER + EMBEDDING + POSITIONS);
+    expect_kind(&config, 0, TRAFFIC_WEIGHT_GATHERS,
+                (3 * (LAYER - norms) + EMBEDDING + POSITIONS) / 2 + 3 * norms);
+    expect_kind(&config, 2, TRAFFIC_WEIGHT_GATHERS,
+                (2 * (LAYER - norms) + EMBEDDING) / 2 + 2 * norms + 2 * TOKEN);
+    /* The weights that the owner sends, and the gradient that the head sends. */
+    expect_kind(&config, 0, TRAFFIC_EMBEDDING_SYNC, EMBEDDING / 4);
+    expect_kind(&config, 2, TRAFFIC_EMBEDDING_SYNC, EMBEDDING / 2);
+    config.parallel.dp = 1;
+    expect_kind(&config, 0, TRAFFIC_WEIGHT_GATHERS, 0);
+}
+
+/* 28 columns: few tensors end where the next may begin. */
+static void what_is_shared_out_has_no_room_between_tensors(void **state)
+{
+    struct config config = model(1, 1, 2);
+
+    (void)state;
+    config.model.num_layers = 1;
+    config.parallel.layers_per_stage[0] = 1;
+    config.model.hidden_size = 28;
+    config.model.ffn_hidden_size = 30;
+    config.parallel.zero_stage = 1;
+    /* A layer: 4 C² + 2 C F + 9 C + F = 5098; the tables of 100 and 8 rows, 3024; the last norm, 56;
+     * the tied head's gradient, 2800. */
+    expect_kind(&config, 0, TRAFFIC_GRADIENT_SUMS, UINT64_C(4) * (5098 + 3024 + 56 + 2800));
+    expect_kind(&config, 0, TRAFFIC_WEIGHT_GATHERS, UINT64_C(4) * (5098 + 3024 + 56));
 }
 
 static void one_stage_has_two_gradients_of_a_tied_embedding_and_one_copy(void **state)
@@ -204,7 +287,7 @@ static void one_stage_has_two_gradients_of_a_tied_embedding_and_one_copy(void **
 
     (void)state;
     EXPECT(&config, 1, [TRAFFIC_GRADIENT_SUMS] = 5 * LAYER + 2 * EMBEDDING + POSITIONS + 2 * TOKEN,
-           [TRAFFIC_EMBEDDING_GATHERS] = EMBEDDING);
+           [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING);
 }
 
 static void an_untied_head_is_summed_and_neither_synced_nor_gathered(void **state)
@@ -228,7 +311,7 @@ static void token_types_add_their_table_to_the_gradients(void **state)
     config.model.num_tokentypes = 3;
     EXPECT(&config, 3, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 52 * PHI,
            [TRAFFIC_GRADIENT_SUMS] = 3 * HALF_LAYER + EMBEDDING / 2 + POSITIONS + 768,
-           [TRAFFIC_EMBEDDING_SYNC] = 6400, [TRAFFIC_EMBEDDING_GATHERS] = EMBEDDING / 2);
+           [TRAFFIC_EMBEDDING_SYNC] = 6400, [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING / 2);
 }
 
 /* Stages 0 and 2 on rank 0, 1 and 3 on rank 1: 0→1, 2→3 and 2→1 from rank 0; 1→2, 3→2 and 1→0. */
@@ -388,13 +471,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_stages_send_a_message_a_microbatch_each_way_and_the_embedding),
+        cmocka_unit_test(messages_of_16_bits_are_half_and_sums_are_not),
         cmocka_unit_test(a_rank_alone_moves_nothing),
         cmocka_unit_test(shards_sum_four_times_a_layer_and_once_at_each_end),
+        cmocka_unit_test(full_recompute_repeats_the_sums_of_f),
         cmocka_unit_test(one_stage_of_shards_has_both_ends),
         cmocka_unit_test(an_odd_number_of_rows_is_gathered_with_one_more),
         cmocka_unit_test(a_shard_without_a_token_has_no_embedding_to_sync),
         cmocka_unit_test(replicas_sum_their_gradients_and_each_syncs_a_slice),
         cmocka_unit_test(shards_and_replicas_together),
+        cmocka_unit_test(shared_out_replicas_gather_what_they_update),
+        cmocka_unit_test(what_is_shared_out_has_no_room_between_tensors),
         cmocka_unit_test(one_stage_has_two_gradients_of_a_tied_embedding_and_one_copy),
         cmocka_unit_test(an_untied_head_is_summed_and_neither_synced_nor_gathered),
         cmocka_unit_test(token_types_add_their_table_to_the_gradients),

@@ -400,9 +400,9 @@ static void assert_oracle(const char *path, const struct model_shape *shape,
         const struct param *param = params_find(&params, oracle[i].name);
 
         assert_non_null(param);
-        assert_true(param->weight[0] == oracle[i].first);
-        assert_true(param->weight[1] == oracle[i].second);
-        assert_true(param->weight[param->elems - 1] == oracle[i].last);
+        assert_true(((const float *)param->weight)[0] == oracle[i].first);
+        assert_true(((const float *)param->weight)[1] == oracle[i].second);
+        assert_true(((const float *)param->weight)[param->elems - 1] == oracle[i].last);
     }
     drop_rank(&params, &head);
 }

@@ -17,32 +17,11 @@
 #include "base/file.h"
 #include "stages/checkpoint/safetensors.h"
 #include "stages/checkpoint/weights.h"
+#include "tests/stages/sharded_weights.h"
 #include "tests/stages/weights_folder.h"
 
 #define SHARDS_MOST 4
-#define TENSORS     10
 #define FILE_MOST   (1 << 20)
-
-enum split {
-    WHOLE,
-    ROWS,    /* equal parts */
-    WORDS,   /* parts of ceil(rows / tp), the last ones shorter */
-    COLUMNS, /* equal parts */
-    THIRDS   /* equal parts of each third */
-};
-
-static const struct {
-    const char *name;
-    int64_t rows;
-    int64_t cols;
-    enum split split;
-} tensors[TENSORS] = {
-    {"wte.weight", 257, 8, WORDS},           {"wpe.weight", 6, 8, WHOLE},
-    {"h.0.ln_1.weight", 1, 8, WHOLE},        {"h.0.attn.c_attn.weight", 8, 24, THIRDS},
-    {"h.0.attn.c_attn.bias", 1, 24, THIRDS}, {"h.0.attn.c_proj.weight", 8, 8, ROWS},
-    {"h.0.mlp.c_fc.weight", 8, 32, COLUMNS}, {"h.0.mlp.c_fc.bias", 1, 32, COLUMNS},
-    {"h.0.mlp.c_proj.weight", 32, 8, ROWS},  {"lm_head.weight", 5, 8, WORDS},
-};
 
 static int files(void)
 {
@@ -58,93 +37,6 @@ static int files(void)
     return count;
 }
 
-/* What stands at a place of a whole tensor: small integers, exact in a float. */
-static float value_at(int32_t tensor, int64_t row, int64_t col)
-{
-    return (float)((int64_t)tensor * 10000 + row * tensors[tensor].cols + col) + 1.0F;
-}
-
-/* Shard `shard` of `shards`: of which rows and columns it has. */
-static struct param part_of(int32_t tensor, int32_t shard, int32_t shards)
-{
-    int64_t rows = tensors[tensor].rows;
-    int64_t cols = tensors[tensor].cols;
-    int64_t words = (rows + shards - 1) / shards;
-    struct param param = {
-        .rows = rows,
-        .cols = cols,
-        .shard = {.whole_rows = rows, .whole_cols = cols, .blocks = 1},
-        .sharded = tensors[tensor].split != WHOLE && shards > 1,
-        .decays = rows > 1,
-    };
-
-    (void)snprintf(param.name, sizeof(param.name), "%s", tensors[tensor].name);
-    switch (tensors[tensor].split) {
-    case WHOLE:
-        break;
-    case ROWS:
-        param.rows = rows / shards;
-        param.shard.first_row = shard * param.rows;
-        break;
-    case WORDS:
-        param.shard.first_row = shard * words < rows ? shard * words : rows;
-        param.rows = (shard + 1) * words < rows ? words : rows - param.shard.first_row;
-        break;
-    case COLUMNS:
-        param.cols = cols / shards;
-        param.shard.first_col = shard * param.cols;
-        break;
-    case THIRDS:
-        param.cols = cols / shards;
-        param.shard.blocks = 3;
-        param.shard.first_col = shard * (param.cols / 3);
-        break;
-    }
-    return param;
-}
-
-/* Place by place, without the runs that the code under test goes by. */
-static void fill(struct param *param, int32_t tensor)
-{
-    int64_t width = param->cols / param->shard.blocks;
-    int64_t whole_width = param->shard.whole_cols / param->shard.blocks;
-
-    for (int64_t row = 0; row < param->rows; row++) {
-        for (int64_t col = 0; col < param->cols; col++) {
-            int64_t whole = col / width * whole_width + param->shard.first_col + col % width;
-
-            param->weight[row * param->cols + col] =
-                value_at(tensor, param->shard.first_row + row, whole);
-        }
-    }
-}
-
-/* All tensors of one shard, each in memory of its own. */
-static void make_shard(struct params *params, int32_t shard, int32_t shards, bool filled)
-{
-    *params = (struct params){.table = NULL};
-    for (int32_t i = 0; i < TENSORS; i++) {
-        struct param part = part_of(i, shard, shards);
-
-        assert_int_equal(params_add(params, &part), STATUS_OK);
-    }
-    for (int32_t i = 0; i < TENSORS; i++) {
-        params->table[i].weight = calloc(params->table[i].elems + 1, sizeof(float));
-        assert_non_null(params->table[i].weight);
-        if (filled) {
-            fill(&params->table[i], i);
-        }
-    }
-}
-
-static void drop_shard(struct params *params)
-{
-    for (int32_t i = 0; i < params->count; i++) {
-        free(params->table[i].weight);
-    }
-    params_release(params);
-}
-
 static struct weights_file file_of(int32_t shard)
 {
     return (struct weights_file){.directory = weights_folder(), .stages = 1, .shard = shard};
@@ -157,7 +49,7 @@ static void export_by(int32_t shards)
     struct weights_file first = file_of(0);
 
     for (int32_t s = 0; s < shards; s++) {
-        make_shard(&params[s], s, shards, true);
+        sharded_weights_make(&params[s], s, shards, true);
     }
     assert_int_equal(weights_export_begin(&first, &params[0]), STATUS_OK);
     for (int32_t s = shards - 1; s >= 0; s--) {
@@ -169,7 +61,7 @@ static void export_by(int32_t shards)
     assert_int_equal(weights_export_end(&first), STATUS_OK);
     assert_int_equal(files(), 1);
     for (int32_t s = 0; s < shards; s++) {
-        drop_shard(&params[s]);
+        sharded_weights_drop(&params[s]);
     }
 }
 
@@ -204,19 +96,21 @@ static void the_file_holds_each_whole_tensor(void **state)
     (void)state;
     export_by(4);
     assert_int_equal(safetensors_open(weights_inside("model.safetensors"), &file), STATUS_OK);
-    assert_int_equal(safetensors_count(file), TENSORS);
-    for (int32_t i = 0; i < TENSORS; i++) {
-        const struct safetensors_entry *entry = safetensors_find(file, tensors[i].name);
+    assert_int_equal(safetensors_count(file), SHARDED_WEIGHTS);
+    for (int32_t i = 0; i < SHARDED_WEIGHTS; i++) {
+        const struct safetensors_entry *entry = safetensors_find(file, sharded_weights[i].name);
 
         assert_non_null(entry);
-        assert_int_equal(entry->dims, tensors[i].rows > 1 ? 2 : 1);
-        assert_int_equal(entry->shape[0], tensors[i].rows > 1 ? tensors[i].rows : tensors[i].cols);
-        assert_int_equal(entry->bytes, 4 * tensors[i].rows * tensors[i].cols);
-        for (int64_t e = 0; e < tensors[i].rows * tensors[i].cols; e++) {
+        assert_int_equal(entry->dims, sharded_weights[i].rows > 1 ? 2 : 1);
+        assert_int_equal(entry->shape[0], sharded_weights[i].rows > 1 ? sharded_weights[i].rows
+                                                                      : sharded_weights[i].cols);
+        assert_int_equal(entry->bytes, 4 * sharded_weights[i].rows * sharded_weights[i].cols);
+        for (int64_t e = 0; e < sharded_weights[i].rows * sharded_weights[i].cols; e++) {
             float found = 0.0F;
 
             memcpy(&found, (const char *)entry->data + 4 * e, sizeof(found));
-            assert_true(found == value_at(i, e / tensors[i].cols, e % tensors[i].cols));
+            assert_true(found == sharded_weights_value(i, e / sharded_weights[i].cols,
+                                                       e % sharded_weights[i].cols));
         }
     }
     safetensors_close(&file);
@@ -234,17 +128,17 @@ static void check_import(int32_t written, int32_t shards)
         struct params found;
         struct params expected;
 
-        make_shard(&found, s, shards, false);
-        make_shard(&expected, s, shards, true);
+        sharded_weights_make(&found, s, shards, false);
+        sharded_weights_make(&expected, s, shards, true);
         assert_int_equal(
             weights_import(weights_inside("model.safetensors"), "", &found, &head, &shape),
             STATUS_OK);
-        for (int32_t i = 0; i < TENSORS; i++) {
+        for (int32_t i = 0; i < SHARDED_WEIGHTS; i++) {
             assert_memory_equal(found.table[i].weight, expected.table[i].weight,
                                 found.table[i].elems * sizeof(float));
         }
-        drop_shard(&found);
-        drop_shard(&expected);
+        sharded_weights_drop(&found);
+        sharded_weights_drop(&expected);
     }
 }
 
@@ -266,11 +160,11 @@ static void parts_of_a_vocabulary_may_be_short_or_empty(void **state)
 
     (void)state;
     for (int32_t s = 0; s < 4; s++) {
-        assert_int_equal(part_of(0, s, 4).rows, words[s]);
-        assert_int_equal(part_of(TENSORS - 1, s, 4).rows, few[s]);
+        assert_int_equal(sharded_weights_part(0, s, 4).rows, words[s]);
+        assert_int_equal(sharded_weights_part(SHARDED_WEIGHTS - 1, s, 4).rows, few[s]);
     }
-    assert_int_equal(part_of(0, 0, 2).rows, 129);
-    assert_int_equal(part_of(0, 1, 2).rows, 128);
+    assert_int_equal(sharded_weights_part(0, 0, 2).rows, 129);
+    assert_int_equal(sharded_weights_part(0, 1, 2).rows, 128);
     check_import(4, 4);
 }
 
@@ -283,14 +177,14 @@ static void a_shard_is_checked_against_the_whole_tensor(void **state)
 
     (void)state;
     export_by(2);
-    make_shard(&params, 1, 2, false);
+    sharded_weights_make(&params, 1, 2, false);
     params.table[3].shard.whole_cols = 48;
     assert_int_equal(
         weights_import(weights_inside("model.safetensors"), "", &params, &head, &shape),
         STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "h.0.attn.c_attn.weight"));
     assert_non_null(strstr(message, "expected F32 8 \303\227 48, found F32 [8, 24]"));
-    drop_shard(&params);
+    sharded_weights_drop(&params);
 }
 
 static void the_old_file_stands_until_the_end(void **state)
@@ -305,7 +199,7 @@ static void the_old_file_stands_until_the_end(void **state)
     export_by(1);
     assert_int_equal(file_read(weights_inside("model.safetensors"), FILE_MOST, &before, &bytes),
                      STATUS_OK);
-    make_shard(&params, 0, 1, false);
+    sharded_weights_make(&params, 0, 1, false);
     assert_int_equal(weights_export_begin(&file, &params), STATUS_OK);
     assert_int_equal(weights_export_write(&file, &params), STATUS_OK);
     assert_int_equal(file_read(weights_inside("model.safetensors"), FILE_MOST, &after, &bytes),
@@ -322,7 +216,7 @@ static void the_old_file_stands_until_the_end(void **state)
     assert_int_equal(files(), 1);
     free(before);
     free(after);
-    drop_shard(&params);
+    sharded_weights_drop(&params);
 }
 
 static void a_shard_of_another_model_is_refused_and_nothing_is_left(void **state)
@@ -333,8 +227,8 @@ static void a_shard_of_another_model_is_refused_and_nothing_is_left(void **state
     struct params other;
 
     (void)state;
-    make_shard(&params, 0, 2, true);
-    make_shard(&other, 1, 2, true);
+    sharded_weights_make(&params, 0, 2, true);
+    sharded_weights_make(&other, 1, 2, true);
     /* Nobody began. */
     assert_true(weights_export_write(&second, &other) < 0);
     assert_non_null(strstr(status_last()->message, "model.safetensors.tmp"));
@@ -344,8 +238,8 @@ static void a_shard_of_another_model_is_refused_and_nothing_is_left(void **state
     assert_int_equal(files(), 0);
     assert_true(weights_export_end(&first) < 0);
     assert_int_equal(files(), 0);
-    drop_shard(&params);
-    drop_shard(&other);
+    sharded_weights_drop(&params);
+    sharded_weights_drop(&other);
 }
 
 /* A limit on the size of files stands for a full disk. */
@@ -367,7 +261,7 @@ static void a_disk_that_is_full_leaves_nothing(void **state)
     enum status wrote = STATUS_OK;
 
     (void)state;
-    make_shard(&params, 0, 1, true);
+    sharded_weights_make(&params, 0, 1, true);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     limit_files(4096);
@@ -381,7 +275,7 @@ static void a_disk_that_is_full_leaves_nothing(void **state)
     limit_files(limit.rlim_cur);
     assert_int_equal(wrote, STATUS_ERR_IO);
     assert_int_equal(files(), 0);
-    drop_shard(&params);
+    sharded_weights_drop(&params);
 }
 
 #define CLEAN(test) \

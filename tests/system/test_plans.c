@@ -104,7 +104,7 @@ static void test_a_memory_limit_is_checked_for_the_largest_rank_before_a_start(v
     job_run(&job, 20.0,
             "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 --parallel.tp=2 --parallel.dp=2 "
             "--train.memory_limit=64K --train.run_dir=\"$RUN\"");
-    assert_refused("tp 2, dp 2", "0.1 MiB allowed", "stage 0, shard 0, replica 0 holds");
+    assert_refused("tp 2, dp 2", "64.0 KiB allowed", "stage 0, shard 0, replica 0 holds");
 }
 
 /* Four ranks by hand, those of `other` in another directory; each says its exit code at the end. */

@@ -74,7 +74,7 @@ static void test_keys_and_values_are_refused_by_name(void **state)
     check("--parallel.schedule=zigzag", "zigzag", "1f1b");
     check("--train.global_batch_size=10", "global_batch_size", "8");
     check("--parallel.layers_per_stage='[1, 2]' --parallel.pp=2", "layers_per_stage", "4");
-    check("--precision.dtype=fp16", "precision.dtype", "fp32");
+    check("--precision.dtype=fp8", "precision.dtype", "fp32");
     check("--parallel.tp=3", "parallel.tp", "1, 2");
     check("--parallel.virtual_stages=2", "parallel.virtual_stages", "interleaved_1f1b");
     check("--parallel.dp=64 --parallel.pp=32", "2048 ranks", "1024");
@@ -160,7 +160,7 @@ static void test_options_that_the_launcher_cannot_follow_are_refused_by_name(voi
     check_launcher("--nproc-per-node=many", "--nproc-per-node", "many");
     check_launcher("--nproc-per-node=0", "--nproc-per-node", "1024");
     check_launcher("--nnodes=2", "--nnodes", "2");
-    check_launcher("--max-restarts=3", "--max-restarts", "3");
+    check_launcher("--max-restarts=-1", "--max-restarts", "-1");
     check_launcher("--master-port=99999999", "--master-port", "65535");
     check_launcher("--bogus", "--bogus", "--help");
 }

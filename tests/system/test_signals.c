@@ -71,7 +71,7 @@ static void check_order(const char *before, const char *more, int signal)
     if (job.code != 128 + signal) {
         fail_msg("%s, signal %d: exit code %d\n%s", before, signal, job.code, job.err);
     }
-    job_assert_says(&job, "cannot be resumed");
+    job_assert_says(&job, "after this step, with a checkpoint");
     assert_null(strstr(job.err, "error:"));
     assert_null(strstr(job.err, "failed"));
     job_assert_nothing_left(&job);

@@ -37,8 +37,13 @@ static double *weights(const double *q, const double *k, double *lse, size_t T, 
     return p;
 }
 
+static double factor(const double *factors, size_t element)
+{
+    return factors != NULL ? factors[element] : 1.0;
+}
+
 void naive_attention_forward(double *out, double *lse, const double *q, const double *k,
-                             const double *v, size_t T, size_t D)
+                             const double *v, const double *factors, size_t T, size_t D)
 {
     double *p = weights(q, k, lse, T, D);
 
@@ -46,17 +51,18 @@ void naive_attention_forward(double *out, double *lse, const double *q, const do
         for (size_t d = 0; d < D; d++) {
             out[i * D + d] = 0.0;
             for (size_t j = 0; j <= i; j++) {
-                out[i * D + d] += p[i * T + j] * v[j * D + d];
+                out[i * D + d] += p[i * T + j] * factor(factors, i * T + j) * v[j * D + d];
             }
         }
     }
     free(p);
 }
 
-/* dp = dout·v, ds = p (dp - sum of p dp): the derivative of softmax, without the kernel's
- * shortcut through out. */
+/* dp = factor · dout·v, ds = p (dp - sum of p dp): the derivative of softmax. Only where `out` is
+ * given does the sum take the kernel's shortcut through it. */
 void naive_attention_backward(double *dq, double *dk, double *dv, const double *dout,
-                              const double *q, const double *k, const double *v, size_t T, size_t D)
+                              const double *out, const double *q, const double *k, const double *v,
+                              const double *factors, size_t T, size_t D)
 {
     double *lse = calloc(T, sizeof(*lse));
     double *p = weights(q, k, lse, T, D);
@@ -67,19 +73,20 @@ void naive_attention_backward(double *dq, double *dk, double *dv, const double *
         dv[i] = 0.0;
     }
     for (size_t i = 0; i < T; i++) {
-        double mean = 0.0;
+        double mean = out != NULL ? dot(dout + i * D, out + i * D, D) : 0.0;
 
-        for (size_t j = 0; j <= i; j++) {
-            mean += p[i * T + j] * dot(dout + i * D, v + j * D, D);
+        for (size_t j = 0; out == NULL && j <= i; j++) {
+            mean += p[i * T + j] * factor(factors, i * T + j) * dot(dout + i * D, v + j * D, D);
         }
         for (size_t j = 0; j <= i; j++) {
-            double dp = dot(dout + i * D, v + j * D, D);
+            double kept = factor(factors, i * T + j);
+            double dp = kept * dot(dout + i * D, v + j * D, D);
             double ds = p[i * T + j] * (dp - mean) / sqrt((double)D);
 
             for (size_t d = 0; d < D; d++) {
                 dq[i * D + d] += ds * k[j * D + d];
                 dk[j * D + d] += ds * q[i * D + d];
-                dv[j * D + d] += p[i * T + j] * dout[i * D + d];
+                dv[j * D + d] += p[i * T + j] * kept * dout[i * D + d];
             }
         }
     }

@@ -11,14 +11,16 @@
 extern "C" {
 #endif
 
-/* One head: q, k, v and out are (T,D), lse is (T). */
+/* One head: q, k, v and out are (T,D), lse is (T). `factors` (T,T): what the weight of a query's
+ * key is multiplied by after the softmax, as by dropout; NULL: by 1. */
 void naive_attention_forward(double *out, double *lse, const double *q, const double *k,
-                             const double *v, size_t T, size_t D);
+                             const double *v, const double *factors, size_t T, size_t D);
 
-/* dq, dk, dv (T,D) overwritten. */
+/* dq, dk, dv (T,D) overwritten. `out` (T,D): NULL, or what the forward's result was rounded to, for
+ * a backward that is to work with that. */
 void naive_attention_backward(double *dq, double *dk, double *dv, const double *dout,
-                              const double *q, const double *k, const double *v, size_t T,
-                              size_t D);
+                              const double *out, const double *q, const double *k, const double *v,
+                              const double *factors, size_t T, size_t D);
 
 #ifdef __cplusplus
 }

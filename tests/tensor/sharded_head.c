@@ -7,11 +7,20 @@
 
 #include <cmocka.h>
 
+#include "tensor/gemm.h"
 #include "tensor/stream.h"
 
-void head_case_make(struct head_case *c, const struct head_shape *shape)
+static void round_to(struct guarded *floats, enum dtype type)
+{
+    for (size_t i = 0; i < floats->elems; i++) {
+        floats->floats[i] = dtype_round(type, floats->floats[i]);
+    }
+}
+
+void head_case_make(struct head_case *c, const struct head_shape *shape, enum dtype type)
 {
     c->shape = *shape;
+    c->type = type;
     guarded_make(&c->x, shape->rows * shape->hidden);
     guarded_make(&c->wte, shape->vocab * shape->hidden);
     guarded_make(&c->dwte, shape->vocab * shape->hidden);
@@ -19,6 +28,8 @@ void head_case_make(struct head_case *c, const struct head_shape *shape)
     guarded_fill(&c->x, 21, 1.0F);
     guarded_fill(&c->wte, 22, 1.0F);
     guarded_fill(&c->dwte, 23, 1.0F);
+    round_to(&c->x, type);
+    round_to(&c->wte, type);
     c->targets = calloc(shape->rows, sizeof(*c->targets));
     assert_non_null(c->targets);
     for (size_t i = 0; i < shape->rows; i++) {
@@ -43,6 +54,14 @@ void sharded_head_make(struct sharded_head *head, const struct kernel_ops *ops, 
 
     *head = (struct sharded_head){.ops = ops, .c = c, .count = count, .stride = c->shape.rows + 1};
     assert_int_equal(stream_create(threads, &head->stream), STATUS_OK);
+    head->x = c->x.floats;
+    head->wte = c->wte.floats;
+    if (c->type != DTYPE_FP32) {
+        assert_int_equal(stream_reserve(head->stream, GEMM_SCRATCH_FLOATS), STATUS_OK);
+        head->x = malloc(c->x.elems * sizeof(uint16_t));
+        head->wte = malloc(c->wte.elems * sizeof(uint16_t));
+        assert_true(head->x != NULL && head->wte != NULL);
+    }
     head->rows = malloc(count * head->stride * sizeof(*head->rows));
     assert_non_null(head->rows);
     memset(head->rows, 0xFF, count * head->stride * sizeof(*head->rows));
@@ -65,20 +84,40 @@ void sharded_head_free(struct sharded_head *head)
         guarded_free(&head->shards[s].logits);
         guarded_free(&head->shards[s].dx);
     }
+    if (head->c->type != DTYPE_FP32) {
+        free(head->x);
+        free(head->wte);
+    }
     free(head->rows);
     stream_destroy(&head->stream);
+}
+
+static void pack(void *out, const struct guarded *in, enum dtype type)
+{
+    uint16_t *bits = out;
+
+    for (size_t i = 0; i < in->elems && type != DTYPE_FP32; i++) {
+        bits[i] = type == DTYPE_BF16 ? dtype_to_bf16(in->floats[i]) : dtype_to_fp16(in->floats[i]);
+    }
+}
+
+static void pack_both(const struct sharded_head *head)
+{
+    pack(head->x, &head->c->x, head->c->type);
+    pack(head->wte, &head->c->wte, head->c->type);
 }
 
 void sharded_head_logits(struct sharded_head *head)
 {
     struct head_case *c = head->c;
 
+    pack_both(head);
     for (size_t s = 0; s < head->count; s++) {
         struct head_shard *shard = &head->shards[s];
 
         assert_int_equal(head->ops->head_logits(shard->logits.floats, head->rows + s * head->stride,
-                                                c->x.floats, c->wte.floats + shard->first,
-                                                c->targets, c->mask.floats, &shard->shape,
+                                                head->x, dtype_at(head->wte, c->type, shard->first),
+                                                c->targets, c->mask.floats, &shard->shape, c->type,
                                                 head->stream),
                          STATUS_OK);
     }
@@ -113,13 +152,15 @@ void sharded_head_backward(struct sharded_head *head)
 {
     struct head_case *c = head->c;
 
+    pack_both(head);
     for (size_t s = 0; s < head->count; s++) {
         struct head_shard *shard = &head->shards[s];
         float *dx = head->count > 1 ? shard->dx.floats : c->x.floats;
 
-        assert_int_equal(head->ops->head_backward(
-                             dx, c->dwte.floats + shard->first, c->x.floats, shard->logits.floats,
-                             c->wte.floats + shard->first, &shard->shape, head->stream),
+        assert_int_equal(head->ops->head_backward(dx, c->dwte.floats + shard->first, head->x,
+                                                  shard->logits.floats,
+                                                  dtype_at(head->wte, c->type, shard->first),
+                                                  &shard->shape, c->type, head->stream),
                          STATUS_OK);
     }
     for (size_t i = 0; i < c->x.elems && head->count > 1; i++) {

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "guarded.h"
+#include "tensor/dtype.h"
 #include "tensor/kernels.h"
 
 #ifdef __cplusplus
@@ -18,8 +19,10 @@ extern "C" {
 
 #define SHARDED_HEAD_MOST 4
 
+/* x and wte hold numbers of the case's type, in fp32. */
 struct head_case {
     struct head_shape shape;
+    enum dtype type;
     struct guarded x;
     struct guarded wte;
     struct guarded dwte;
@@ -41,6 +44,8 @@ struct sharded_head {
     const struct kernel_ops *ops;
     struct head_case *c; /* borrows */
     struct stream *stream;
+    void *x;   /* what the kernels read: in a 16-bit type a copy in it, made before each call */
+    void *wte; /* likewise */
     struct head_shard shards[SHARDED_HEAD_MOST];
     size_t count;
     struct head_row *rows; /* (count, stride) */
@@ -48,7 +53,7 @@ struct sharded_head {
 };
 
 /* Every third row is masked; targets are scattered over the vocabulary. */
-void head_case_make(struct head_case *c, const struct head_shape *shape);
+void head_case_make(struct head_case *c, const struct head_shape *shape, enum dtype type);
 void head_case_free(struct head_case *c);
 
 void sharded_head_make(struct sharded_head *head, const struct kernel_ops *ops, struct head_case *c,
@@ -61,7 +66,8 @@ void sharded_head_logits(struct sharded_head *head);
 /* The sum of the losses, which all shards must find alike. */
 double sharded_head_loss(struct sharded_head *head, bool gradients);
 
-/* x becomes its gradient: in place with one shard, else the sum of what the shards have. */
+/* x becomes its gradient, in fp32 of any type: in place with one shard, else the sum of what the
+ * shards have. */
 void sharded_head_backward(struct sharded_head *head);
 
 #ifdef __cplusplus

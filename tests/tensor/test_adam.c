@@ -227,12 +227,63 @@ static void an_elements_bits_do_not_depend_on_its_place(void **state)
     on_each_variant_and_team(check_places, NULL);
 }
 
+/* Of 16 bits: what a second pass would have rounded, in every team, and nothing beyond. */
+static void check_copy(const struct kernel_ops *ops, struct stream *stream, int threads,
+                       void *context)
+{
+    static const enum dtype types[] = {DTYPE_BF16, DTYPE_FP16};
+    static uint16_t copy[9001 + 2];
+    struct tensors plain;
+    struct tensors copied;
+
+    (void)threads;
+    (void)context;
+    for (int i = 0; i < 2; i++) {
+        struct adam_step step = {.lr = 0.01F,
+                                 .beta1 = 0.9F,
+                                 .beta2 = 0.95F,
+                                 .eps = 1e-8F,
+                                 .weight_decay = 0.1F,
+                                 .grad_scale = 0.3F,
+                                 .update = 4};
+        tensors_make(&plain, 9001);
+        tensors_make(&copied, 9001);
+        fill_gradients(&plain.grad, 5);
+        fill_gradients(&copied.grad, 5);
+        memset(copy, 0x55, sizeof(copy));
+        assert_int_equal(ops->adam(plain.weight.floats, plain.moment1.floats, plain.moment2.floats,
+                                   plain.grad.floats, 9001, &step, stream),
+                         STATUS_OK);
+        step.copy = copy + 1;
+        step.copy_type = types[i];
+        assert_int_equal(ops->adam(copied.weight.floats, copied.moment1.floats,
+                                   copied.moment2.floats, copied.grad.floats, 9001, &step, stream),
+                         STATUS_OK);
+        guarded_equal(&copied.weight, &plain.weight);
+        for (size_t at = 0; at < 9001; at++) {
+            const float want = plain.weight.floats[at];
+            assert_int_equal(copy[1 + at],
+                             types[i] == DTYPE_BF16 ? dtype_to_bf16(want) : dtype_to_fp16(want));
+        }
+        assert_true(copy[0] == 0x5555 && copy[9002] == 0x5555);
+        tensors_free(&plain);
+        tensors_free(&copied);
+    }
+}
+
+static void a_copy_gets_the_new_weights_rounded(void **state)
+{
+    (void)state;
+    on_each_variant_and_team(check_copy, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates_follow_the_formula_whatever_the_team),
         cmocka_unit_test(the_first_update_moves_by_the_learning_rate),
         cmocka_unit_test(an_elements_bits_do_not_depend_on_its_place),
+        cmocka_unit_test(a_copy_gets_the_new_weights_rounded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

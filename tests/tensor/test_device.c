@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tensor/device.h"
+#include "tensor/gemm.h"
 #include "tensor/kernels.h"
 #include "tensor/kernels_cpu.h"
 #include "tensor/stream.h"
@@ -17,7 +18,7 @@ static void the_cpu_opens_with_table_stream_and_variant(void **state)
     struct device *device = NULL;
 
     (void)state;
-    assert_int_equal(device_open(DEVICE_CPU, 2, &device), STATUS_OK);
+    assert_int_equal(device_open(DEVICE_CPU, 2, DTYPE_FP32, &device), STATUS_OK);
     assert_ptr_equal(device_kernels(device), kernels_cpu());
     assert_int_equal(stream_threads(device_stream(device)), 2);
     assert_non_null(strstr(device_variant(device), kernels_cpu()->variant));
@@ -27,12 +28,31 @@ static void the_cpu_opens_with_table_stream_and_variant(void **state)
     device_close(&device);
 }
 
+static void a_16_bit_type_has_scratch_for_products_and_fp32_none(void **state)
+{
+    struct device *device = NULL;
+
+    (void)state;
+    assert_int_equal(device_open(DEVICE_CPU, 2, DTYPE_FP32, &device), STATUS_OK);
+    assert_int_equal(stream_scratch_floats(device_stream(device)), 0);
+    assert_null(stream_scratch(device_stream(device), 1));
+    assert_int_equal(device_scratch_bytes(DEVICE_CPU, 2, DTYPE_FP32), 0);
+    device_close(&device);
+    for (int type = DTYPE_BF16; type < DTYPES; type++) {
+        assert_int_equal(device_open(DEVICE_CPU, 2, (enum dtype)type, &device), STATUS_OK);
+        assert_int_equal(stream_scratch_floats(device_stream(device)), GEMM_SCRATCH_FLOATS);
+        assert_int_equal(device_scratch_bytes(DEVICE_CPU, 2, (enum dtype)type),
+                         2 * GEMM_SCRATCH_FLOATS * sizeof(float));
+        device_close(&device);
+    }
+}
+
 static void cuda_is_refused_where_it_is_not_built_in(void **state)
 {
     struct device *device = NULL;
 
     (void)state;
-    assert_int_equal(device_open(DEVICE_CUDA, 1, &device), STATUS_ERR_UNSUPPORTED);
+    assert_int_equal(device_open(DEVICE_CUDA, 1, DTYPE_FP32, &device), STATUS_ERR_UNSUPPORTED);
     assert_null(device);
 }
 
@@ -41,7 +61,7 @@ static void a_team_size_out_of_range_is_refused(void **state)
     struct device *device = NULL;
 
     (void)state;
-    assert_int_equal(device_open(DEVICE_CPU, 0, &device), STATUS_ERR_REFUSED);
+    assert_int_equal(device_open(DEVICE_CPU, 0, DTYPE_FP32, &device), STATUS_ERR_REFUSED);
     assert_null(device);
 }
 
@@ -76,6 +96,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cpu_opens_with_table_stream_and_variant),
+        cmocka_unit_test(a_16_bit_type_has_scratch_for_products_and_fp32_none),
         cmocka_unit_test(cuda_is_refused_where_it_is_not_built_in),
         cmocka_unit_test(a_team_size_out_of_range_is_refused),
         cmocka_unit_test(tables_have_no_empty_slot),

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guarded.h"
 #include "on_each.h"
 #include "tensor/kernels.h"
+#include "typed.h"
 
 enum {
     V = 13,
@@ -24,34 +24,52 @@ struct shape {
     size_t C;
 };
 
-static const struct shape shapes[] = {{1, 1, 1}, {2, 3, 5}, {3, 7, 33}, {2, 5, 64}, {0, 4, 8}};
+/* The last one has more columns than a block of a 16-bit format. */
+static const struct shape shapes[] = {{1, 1, 1},  {2, 3, 5}, {3, 7, 33},
+                                      {2, 5, 64}, {0, 4, 8}, {1, 2, 1500}};
 
 struct embedding {
     struct shape shape;
-    struct guarded wte;
-    struct guarded wpe;
-    struct guarded wtt;
-    struct guarded rows;    /* out, or dout */
-    struct guarded wte_was; /* what the gradient was before */
-    struct guarded wpe_was;
-    struct guarded wtt_was;
+    enum dtype type;
+    struct typed wte;
+    struct typed wpe;
+    struct typed wtt;
+    struct guarded out;
+    struct typed dout;
+    struct guarded dwte;
+    struct guarded dwpe;
+    struct guarded dwtt;
+    struct guarded dwte_want; /* what the gradients were before, then what they must be */
+    struct guarded dwpe_want;
+    struct guarded dwtt_want;
     int32_t tokens[64];
     int32_t types[64];
 };
 
-static void embedding_make(struct embedding *e, const struct shape *shape)
+static void embedding_make(struct embedding *e, const struct shape *shape, enum dtype type)
 {
+    const size_t C = shape->C;
+
     e->shape = *shape;
-    guarded_make(&e->wte, V * shape->C);
-    guarded_make(&e->wpe, shape->T * shape->C);
-    guarded_make(&e->rows, shape->B * shape->T * shape->C);
-    guarded_fill(&e->wte, 1, 1.0F);
-    guarded_fill(&e->wpe, 2, 1.0F);
-    guarded_make(&e->wtt, TYPES * shape->C);
-    guarded_fill(&e->wtt, 4, 1.0F);
-    guarded_copy(&e->wtt_was, &e->wtt);
-    guarded_copy(&e->wte_was, &e->wte);
-    guarded_copy(&e->wpe_was, &e->wpe);
+    e->type = type;
+    typed_make(&e->wte, type, V * C);
+    typed_make(&e->wpe, type, shape->T * C);
+    typed_make(&e->wtt, type, TYPES * C);
+    guarded_make(&e->out, shape->B * shape->T * C);
+    typed_make(&e->dout, type, shape->B * shape->T * C);
+    guarded_make(&e->dwte, V * C);
+    guarded_make(&e->dwpe, shape->T * C);
+    guarded_make(&e->dwtt, TYPES * C);
+    typed_fill(&e->wte, 1, 1.0F);
+    typed_fill(&e->wpe, 2, 1.0F);
+    typed_fill(&e->wtt, 4, 1.0F);
+    typed_fill(&e->dout, 3, 1.0F);
+    guarded_fill(&e->dwte, 5, 1.0F);
+    guarded_fill(&e->dwpe, 6, 1.0F);
+    guarded_fill(&e->dwtt, 7, 1.0F);
+    guarded_copy(&e->dwte_want, &e->dwte);
+    guarded_copy(&e->dwpe_want, &e->dwpe);
+    guarded_copy(&e->dwtt_want, &e->dwtt);
     for (size_t i = 0; i < shape->B * shape->T; i++) {
         e->tokens[i] = (int32_t)(i * i * 7 % V); /* some several times, some never */
         e->types[i] = (int32_t)(i % 5 % 2);      /* the last one never */
@@ -60,13 +78,17 @@ static void embedding_make(struct embedding *e, const struct shape *shape)
 
 static void embedding_free(struct embedding *e)
 {
-    guarded_free(&e->wte);
-    guarded_free(&e->wpe);
-    guarded_free(&e->rows);
-    guarded_free(&e->wte_was);
-    guarded_free(&e->wpe_was);
-    guarded_free(&e->wtt);
-    guarded_free(&e->wtt_was);
+    typed_free(&e->wte);
+    typed_free(&e->wpe);
+    typed_free(&e->wtt);
+    guarded_free(&e->out);
+    typed_free(&e->dout);
+    guarded_free(&e->dwte);
+    guarded_free(&e->dwpe);
+    guarded_free(&e->dwtt);
+    guarded_free(&e->dwte_want);
+    guarded_free(&e->dwpe_want);
+    guarded_free(&e->dwtt_want);
 }
 
 /* Shard `index` of `count`: parts of ceil(V / count) tokens, the last ones with less or none. */
@@ -79,26 +101,43 @@ static struct embedding_shape shard_of(const struct shape *s, size_t index, size
     return (struct embedding_shape){s->B, s->T, s->C, end - first, first, V, TYPES};
 }
 
+static float word_of(const struct embedding *e, size_t row, size_t c)
+{
+    return typed_at(&e->wte, (size_t)e->tokens[row] * e->shape.C + c);
+}
+
+static float position_of(const struct embedding *e, size_t row, size_t c)
+{
+    return typed_at(&e->wpe, row % e->shape.T * e->shape.C + c);
+}
+
+static void on_each_type(on_each_fn check)
+{
+    for (int type = 0; type < DTYPES; type++) {
+        enum dtype context = (enum dtype)type;
+        on_each_variant_and_team(check, &context);
+    }
+}
+
 static void check_forward(const struct kernel_ops *ops, struct stream *stream, int threads,
                           void *context)
 {
+    const enum dtype type = *(const enum dtype *)context;
+
     (void)threads;
-    (void)context;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         const struct shape s = shapes[i];
         const struct embedding_shape whole = shard_of(&s, 0, 1);
         struct embedding e;
 
-        embedding_make(&e, &s);
-        assert_int_equal(ops->embedding_forward(e.rows.floats, e.tokens, NULL, e.wte.floats,
-                                                e.wpe.floats, NULL, &whole, stream),
+        embedding_make(&e, &s, type);
+        assert_int_equal(ops->embedding_forward(e.out.floats, e.tokens, NULL, e.wte.data,
+                                                e.wpe.data, NULL, &whole, type, stream),
                          STATUS_OK);
-        for (size_t at = 0; at < s.B * s.T * s.C; at++) {
-            const size_t row = at / s.C;
-            const size_t c = at % s.C;
+        for (size_t at = 0; at < e.out.elems; at++) {
             const float want =
-                e.wte.floats[(size_t)e.tokens[row] * s.C + c] + e.wpe.floats[row % s.T * s.C + c];
-            assert_true(e.rows.floats[at] == want);
+                word_of(&e, at / s.C, at % s.C) + position_of(&e, at / s.C, at % s.C);
+            assert_true(e.out.floats[at] == want);
         }
         embedding_free(&e);
     }
@@ -107,33 +146,61 @@ static void check_forward(const struct kernel_ops *ops, struct stream *stream, i
 static void the_output_is_the_words_row_plus_the_positions(void **state)
 {
     (void)state;
-    on_each_variant_and_team(check_forward, NULL);
+    on_each_type(check_forward);
 }
 
 /* The order of additions is promised, so the naive loop gives the same bits in fp32. */
+static void add_words(struct embedding *e)
+{
+    for (size_t at = 0; at < e->dout.elems; at++) {
+        const size_t row = at / e->shape.C;
+        e->dwte_want.floats[(size_t)e->tokens[row] * e->shape.C + at % e->shape.C] +=
+            typed_at(&e->dout, at);
+    }
+}
+
+static void add_positions(struct embedding *e)
+{
+    for (size_t at = 0; at < e->dout.elems; at++) {
+        const size_t row = at / e->shape.C;
+        e->dwpe_want.floats[row % e->shape.T * e->shape.C + at % e->shape.C] +=
+            typed_at(&e->dout, at);
+    }
+}
+
+static void add_types(struct embedding *e)
+{
+    for (size_t at = 0; at < e->dout.elems; at++) {
+        const size_t row = at / e->shape.C;
+        e->dwtt_want.floats[(size_t)e->types[row] * e->shape.C + at % e->shape.C] +=
+            typed_at(&e->dout, at);
+    }
+}
+
+static void check_gradients(const struct embedding *e)
+{
+    guarded_equal(&e->dwte, &e->dwte_want);
+    guarded_equal(&e->dwpe, &e->dwpe_want);
+    guarded_equal(&e->dwtt, &e->dwtt_want);
+}
+
 static void check_backward(const struct kernel_ops *ops, struct stream *stream, int threads,
                            void *context)
 {
+    const enum dtype type = *(const enum dtype *)context;
+
     (void)threads;
-    (void)context;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        const struct shape s = shapes[i];
-        const struct embedding_shape whole = shard_of(&s, 0, 1);
+        const struct embedding_shape whole = shard_of(&shapes[i], 0, 1);
         struct embedding e;
 
-        embedding_make(&e, &s);
-        guarded_fill(&e.rows, 3, 1.0F);
-        assert_int_equal(ops->embedding_backward(e.wte.floats, e.wpe.floats, NULL, e.rows.floats,
-                                                 e.tokens, NULL, &whole, stream),
+        embedding_make(&e, &shapes[i], type);
+        assert_int_equal(ops->embedding_backward(e.dwte.floats, e.dwpe.floats, NULL, e.dout.data,
+                                                 e.tokens, NULL, &whole, type, stream),
                          STATUS_OK);
-        for (size_t at = 0; at < s.B * s.T * s.C; at++) {
-            const size_t row = at / s.C;
-            const size_t c = at % s.C;
-            e.wte_was.floats[(size_t)e.tokens[row] * s.C + c] += e.rows.floats[at];
-            e.wpe_was.floats[row % s.T * s.C + c] += e.rows.floats[at];
-        }
-        guarded_equal(&e.wte, &e.wte_was);
-        guarded_equal(&e.wpe, &e.wpe_was);
+        add_words(&e);
+        add_positions(&e);
+        check_gradients(&e);
         embedding_free(&e);
     }
 }
@@ -141,44 +208,46 @@ static void check_backward(const struct kernel_ops *ops, struct stream *stream, 
 static void gradients_are_added_in_ascending_rows(void **state)
 {
     (void)state;
-    on_each_variant_and_team(check_backward, NULL);
+    on_each_type(check_backward);
 }
+
+static const size_t shard_counts[] = {1, 2, 3, 4, V + 2};
+
+#define SHARD_COUNTS (sizeof(shard_counts) / sizeof(shard_counts[0]))
 
 /* The sum over the shards is exact: the shard that has the token gives all three rows. */
 static void check_shards_forward(const struct kernel_ops *ops, struct stream *stream, int threads,
                                  void *context)
 {
+    const enum dtype type = *(const enum dtype *)context;
     const struct shape s = {3, 7, 33};
-    const size_t counts[] = {1, 2, 3, 4, V + 2};
 
     (void)threads;
-    (void)context;
-    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+    for (size_t i = 0; i < SHARD_COUNTS; i++) {
         struct embedding e;
         struct guarded sum;
 
-        embedding_make(&e, &s);
-        guarded_make(&sum, e.rows.elems);
+        embedding_make(&e, &s, type);
+        guarded_make(&sum, e.out.elems);
         memset(sum.floats, 0, sum.elems * sizeof(float));
-        for (size_t index = 0; index < counts[i]; index++) {
-            const struct embedding_shape shape = shard_of(&s, index, counts[i]);
+        for (size_t index = 0; index < shard_counts[i]; index++) {
+            const struct embedding_shape shape = shard_of(&s, index, shard_counts[i]);
+            const void *wte = dtype_at(e.wte.data, type, shape.first_token * s.C);
 
-            assert_int_equal(ops->embedding_forward(e.rows.floats, e.tokens, e.types,
-                                                    e.wte.floats + shape.first_token * s.C,
-                                                    e.wpe.floats, e.wtt.floats, &shape, stream),
+            assert_int_equal(ops->embedding_forward(e.out.floats, e.tokens, e.types, wte,
+                                                    e.wpe.data, e.wtt.data, &shape, type, stream),
                              STATUS_OK);
             for (size_t at = 0; at < sum.elems; at++) {
-                sum.floats[at] += e.rows.floats[at];
+                sum.floats[at] += e.out.floats[at];
             }
         }
         for (size_t at = 0; at < sum.elems; at++) {
             const size_t row = at / s.C;
             const size_t c = at % s.C;
-            const float word = e.wte.floats[(size_t)e.tokens[row] * s.C + c];
-            const float type = e.wtt.floats[(size_t)e.types[row] * s.C + c];
-            const float placed = word + e.wpe.floats[row % s.T * s.C + c];
+            const float placed = word_of(&e, row, c) + position_of(&e, row, c);
 
-            assert_true(sum.floats[at] == placed + type);
+            assert_true(sum.floats[at] ==
+                        placed + typed_at(&e.wtt, (size_t)e.types[row] * s.C + c));
         }
         guarded_free(&sum);
         embedding_free(&e);
@@ -188,44 +257,33 @@ static void check_shards_forward(const struct kernel_ops *ops, struct stream *st
 static void the_sum_over_shards_is_word_plus_position_plus_type(void **state)
 {
     (void)state;
-    on_each_variant_and_team(check_shards_forward, NULL);
+    on_each_type(check_shards_forward);
 }
 
 /* Every shard adds to the tables that all have; together they add to the word table once. */
 static void check_shards_backward(const struct kernel_ops *ops, struct stream *stream, int threads,
                                   void *context)
 {
+    const enum dtype type = *(const enum dtype *)context;
     const struct shape s = {3, 7, 33};
-    const size_t counts[] = {1, 2, 3, 4, V + 2};
 
     (void)threads;
-    (void)context;
-    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+    for (size_t i = 0; i < SHARD_COUNTS; i++) {
         struct embedding e;
 
-        embedding_make(&e, &s);
-        guarded_fill(&e.rows, 3, 1.0F);
-        for (size_t index = 0; index < counts[i]; index++) {
-            const struct embedding_shape shape = shard_of(&s, index, counts[i]);
+        embedding_make(&e, &s, type);
+        for (size_t index = 0; index < shard_counts[i]; index++) {
+            const struct embedding_shape shape = shard_of(&s, index, shard_counts[i]);
 
-            assert_int_equal(ops->embedding_backward(e.wte.floats + shape.first_token * s.C,
-                                                     e.wpe.floats, e.wtt.floats, e.rows.floats,
-                                                     e.tokens, e.types, &shape, stream),
+            assert_int_equal(ops->embedding_backward(e.dwte.floats + shape.first_token * s.C,
+                                                     e.dwpe.floats, e.dwtt.floats, e.dout.data,
+                                                     e.tokens, e.types, &shape, type, stream),
                              STATUS_OK);
-            for (size_t at = 0; at < e.rows.elems; at++) {
-                const size_t row = at / s.C;
-                const size_t c = at % s.C;
-
-                e.wpe_was.floats[row % s.T * s.C + c] += e.rows.floats[at];
-                e.wtt_was.floats[(size_t)e.types[row] * s.C + c] += e.rows.floats[at];
-            }
+            add_positions(&e);
+            add_types(&e);
         }
-        for (size_t at = 0; at < e.rows.elems; at++) {
-            e.wte_was.floats[(size_t)e.tokens[at / s.C] * s.C + at % s.C] += e.rows.floats[at];
-        }
-        guarded_equal(&e.wte, &e.wte_was);
-        guarded_equal(&e.wpe, &e.wpe_was);
-        guarded_equal(&e.wtt, &e.wtt_was);
+        add_words(&e);
+        check_gradients(&e);
         embedding_free(&e);
     }
 }
@@ -233,7 +291,7 @@ static void check_shards_backward(const struct kernel_ops *ops, struct stream *s
 static void shards_add_to_their_words_and_to_all_positions_and_types(void **state)
 {
     (void)state;
-    on_each_variant_and_team(check_shards_backward, NULL);
+    on_each_type(check_shards_backward);
 }
 
 static void check_refused(const struct kernel_ops *ops, struct stream *stream, struct embedding *e,
@@ -242,14 +300,13 @@ static void check_refused(const struct kernel_ops *ops, struct stream *stream, s
     /* A shard: a token of another one is fine, one of none is not. */
     const struct embedding_shape shape = shard_of(&e->shape, 1, 2);
 
-    assert_int_equal(ops->embedding_backward(e->wte.floats, e->wpe.floats, e->wtt.floats,
-                                             e->rows.floats, e->tokens, e->types, &shape, stream),
+    assert_int_equal(ops->embedding_backward(e->dwte.floats, e->dwpe.floats, e->dwtt.floats,
+                                             e->dout.data, e->tokens, e->types, &shape, e->type,
+                                             stream),
                      STATUS_ERR_INVALID);
     assert_non_null(strstr(status_last()->message, named));
     assert_non_null(strstr(status_last()->message, "row 4"));
-    guarded_equal(&e->wte, &e->wte_was);
-    guarded_equal(&e->wpe, &e->wpe_was);
-    guarded_equal(&e->wtt, &e->wtt_was);
+    check_gradients(e);
 }
 
 static void check_range(const struct kernel_ops *ops, struct stream *stream, int threads,
@@ -264,8 +321,7 @@ static void check_range(const struct kernel_ops *ops, struct stream *stream, int
     for (size_t i = 0; i < sizeof(wrong_tokens) / sizeof(wrong_tokens[0]); i++) {
         struct embedding e;
 
-        embedding_make(&e, &s);
-        guarded_fill(&e.rows, 3, 1.0F);
+        embedding_make(&e, &s, DTYPE_FP32);
         e.types[4] = wrong_types[i];
         check_refused(ops, stream, &e, "token type ");
         e.types[4] = 0;

@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guarded.h"
 #include "tensor/kernels.h"
 #include "tensor/kernels_cpu.h"
 #include "tensor/stream.h"
+#include "tolerance.h"
+#include "typed.h"
 
 static const char *const variants[] = {"cpu-v3", "cpu-base"};
 
@@ -32,100 +33,125 @@ static double gelu_slope(double x)
 }
 
 struct gelu_case {
-    struct guarded out;
-    struct guarded pre;
-    struct guarded bias;
-    struct guarded dout;
-    struct guarded din;
+    enum dtype type;
+    size_t rows;
+    size_t F;
+    struct typed out;
+    struct typed pre;
+    struct typed bias;
+    struct typed dout;
+    struct typed din;
     struct guarded dbias;
 };
 
-static void case_make(struct gelu_case *c, size_t rows, size_t F)
+static void case_make(struct gelu_case *c, enum dtype type, size_t rows, size_t F)
 {
-    guarded_make(&c->out, rows * F);
-    guarded_make(&c->pre, rows * F);
-    guarded_make(&c->bias, F);
-    guarded_make(&c->dout, rows * F);
-    guarded_make(&c->din, rows * F);
+    c->type = type;
+    c->rows = rows;
+    c->F = F;
+    typed_make(&c->out, type, rows * F);
+    typed_make(&c->pre, type, rows * F);
+    typed_make(&c->bias, type, F);
+    typed_make(&c->dout, type, rows * F);
+    typed_make(&c->din, type, rows * F);
     guarded_make(&c->dbias, F);
-    guarded_fill(&c->pre, 1, 6.0F);
-    guarded_fill(&c->bias, 2, 1.0F);
-    guarded_fill(&c->dout, 3, 1.0F);
+    typed_fill(&c->pre, 1, 6.0F);
+    typed_fill(&c->bias, 2, 1.0F);
+    typed_fill(&c->dout, 3, 1.0F);
     guarded_fill(&c->dbias, 4, 1.0F);
 }
 
 static void case_free(struct gelu_case *c)
 {
-    guarded_free(&c->out);
-    guarded_free(&c->pre);
-    guarded_free(&c->bias);
-    guarded_free(&c->dout);
-    guarded_free(&c->din);
+    typed_free(&c->out);
+    typed_free(&c->pre);
+    typed_free(&c->bias);
+    typed_free(&c->dout);
+    typed_free(&c->din);
     guarded_free(&c->dbias);
 }
 
-static void run_case(const struct kernel_ops *ops, struct gelu_case *c, size_t rows, size_t F,
-                     int threads)
+static void run_case(const struct kernel_ops *ops, struct gelu_case *c, int threads)
 {
     struct stream *stream = NULL;
 
     assert_int_equal(stream_create(threads, &stream), STATUS_OK);
-    assert_int_equal(
-        ops->bias_gelu_forward(c->out.floats, c->pre.floats, c->bias.floats, rows, F, stream),
-        STATUS_OK);
-    assert_int_equal(ops->bias_gelu_backward(c->din.floats, c->dbias.floats, c->dout.floats,
-                                             c->pre.floats, rows, F, stream),
+    assert_int_equal(ops->bias_gelu_forward(c->out.data, c->pre.data, c->bias.data, c->rows, c->F,
+                                            c->type, stream),
+                     STATUS_OK);
+    assert_int_equal(ops->bias_gelu_backward(c->din.data, c->dbias.floats, c->dout.data,
+                                             c->pre.data, c->rows, c->F, c->type, stream),
                      STATUS_OK);
     stream_destroy(&stream);
 }
 
-static void check_case(const struct kernel_ops *ops, size_t rows, size_t F)
+typedef void (*check_fn)(const struct kernel_ops *ops, enum dtype type);
+
+static void on_each_variant_and_type(check_fn check)
 {
-    struct gelu_case c;
-    double *pre = calloc(rows * F + 1, sizeof(*pre));
-    double *out = calloc(rows * F + 1, sizeof(*out));
-    double *din = calloc(rows * F + 1, sizeof(*din));
-    double *dbias = calloc(F, sizeof(*dbias));
+    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
+        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
 
-    assert_non_null(pre);
-    assert_non_null(out);
-    assert_non_null(din);
-    assert_non_null(dbias);
-    case_make(&c, rows, F);
-    for (size_t f = 0; f < F; f++) {
-        dbias[f] = (double)c.dbias.floats[f];
-        for (size_t row = 0; row < rows; row++) {
-            size_t i = row * F + f;
-
-            /* The sum is what the kernel keeps, rounded; the rest follows from it. */
-            pre[i] = (double)(c.pre.floats[i] + c.bias.floats[f]);
-            out[i] = gelu(pre[i]);
-            din[i] = (double)c.dout.floats[i] * gelu_slope(pre[i]);
-            dbias[f] += din[i];
+        for (int type = 0; ops != NULL && type < DTYPES; type++) {
+            check(ops, (enum dtype)type);
         }
     }
-    run_case(ops, &c, rows, F, 1);
-    guarded_close(&c.pre, pre, 0.0, "pre");
-    guarded_close(&c.out, out, 2e-6, "out");
-    guarded_close(&c.din, din, 1e-6, "din");
+}
+
+static void check_kept(const struct typed *kept, size_t i, double want, double allowed,
+                       const char *what)
+{
+    const double error = fabs((double)typed_at(kept, i) - want);
+
+    if (!(error <= tolerance_kept(kept->type, want, allowed))) {
+        fail_msg("%s[%zu] in %s: expected %.9g, off by %.3g", what, i, dtype_text(kept->type), want,
+                 error);
+    }
+}
+
+/* What is kept of pre decides on out and din, what is kept of din on dbias. */
+static void check_shape(const struct kernel_ops *ops, enum dtype type, size_t rows, size_t F)
+{
+    struct gelu_case c;
+    struct typed was;
+    struct guarded dbias_was;
+    double *dbias = calloc(F, sizeof(*dbias));
+
+    assert_non_null(dbias);
+    case_make(&c, type, rows, F);
+    typed_copy(&was, &c.pre);
+    guarded_copy(&dbias_was, &c.dbias);
+    run_case(ops, &c, 1);
+    for (size_t f = 0; f < F; f++) {
+        dbias[f] = (double)dbias_was.floats[f];
+        for (size_t i = f; i < rows * F; i += F) {
+            const float sum = typed_at(&was, i) + typed_at(&c.bias, f);
+            const double pre = (double)dtype_round(type, sum);
+
+            assert_true((double)typed_at(&c.pre, i) == pre);
+            check_kept(&c.out, i, gelu(pre), 2e-6, "out");
+            check_kept(&c.din, i, (double)typed_at(&c.dout, i) * gelu_slope(pre), 1e-6, "din");
+            dbias[f] += (double)typed_at(&c.din, i);
+        }
+    }
     guarded_close(&c.dbias, dbias, 1e-6 * (double)(rows + 1), "dbias");
     case_free(&c);
-    free(pre);
-    free(out);
-    free(din);
+    typed_free(&was);
+    guarded_free(&dbias_was);
     free(dbias);
+}
+
+static void check_shapes(const struct kernel_ops *ops, enum dtype type)
+{
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+        check_shape(ops, type, shapes[s][0], shapes[s][1]);
+    }
 }
 
 static void test_both_directions_equal_the_double_precision_loops(void **state)
 {
     (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
-
-        for (size_t s = 0; ops != NULL && s < sizeof(shapes) / sizeof(*shapes); s++) {
-            check_case(ops, shapes[s][0], shapes[s][1]);
-        }
-    }
+    on_each_variant_and_type(check_shapes);
 }
 
 static void test_the_expected_slope_is_the_difference_quotient(void **state)
@@ -139,104 +165,139 @@ static void test_the_expected_slope_is_the_difference_quotient(void **state)
     }
 }
 
-static void test_far_arguments_give_the_limits(void **state)
+static void check_far(const struct kernel_ops *ops, enum dtype type)
 {
     /* pre, gelu, slope */
     static const float far[][3] = {{1e4F, 1e4F, 1.0F},   {-1e4F, 0.0F, 0.0F},  {40.0F, 40.0F, 1.0F},
                                    {-40.0F, 0.0F, 0.0F}, {1e15F, 1e15F, 1.0F}, {-1e15F, 0.0F, 0.0F},
                                    {0.0F, 0.0F, 0.5F},   {-7.0F, 0.0F, 0.0F}};
 
-    (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+    for (size_t i = 0; i < sizeof(far) / sizeof(*far); i++) {
+        struct gelu_case c;
+        const float want = dtype_round(type, far[i][1]);
 
-        for (size_t i = 0; ops != NULL && i < sizeof(far) / sizeof(*far); i++) {
-            struct gelu_case c;
-
-            case_make(&c, 1, 1);
-            c.pre.floats[0] = far[i][0];
-            c.bias.floats[0] = 0.0F;
-            c.dout.floats[0] = 1.0F;
-            run_case(ops, &c, 1, 1, 1);
-            assert_true(fabsf(c.out.floats[0] - far[i][1]) <= 1e-7F * fabsf(far[i][1]) + 1e-9F);
-            assert_true(fabsf(c.din.floats[0] - far[i][2]) <= 1e-7F);
-            case_free(&c);
+        if (fabs((double)far[i][0]) > dtype_largest(type)) {
+            continue;
         }
+        case_make(&c, type, 1, 1);
+        typed_set(&c.pre, 0, far[i][0]);
+        typed_set(&c.bias, 0, 0.0F);
+        typed_set(&c.dout, 0, 1.0F);
+        run_case(ops, &c, 1);
+        assert_true(fabsf(typed_at(&c.out, 0) - want) <= 1e-7F * fabsf(want) + 1e-9F);
+        assert_true(fabsf(typed_at(&c.din, 0) - far[i][2]) <= 1e-7F);
+        case_free(&c);
+    }
+}
+
+static void test_far_arguments_give_the_limits(void **state)
+{
+    (void)state;
+    on_each_variant_and_type(check_far);
+}
+
+static void check_not_finite(const struct kernel_ops *ops, enum dtype type)
+{
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        struct gelu_case c;
+
+        case_make(&c, type, 2, 70);
+        typed_set(&c.pre, 69, bad[i]);
+        run_case(ops, &c, 1);
+        assert_true(!isfinite(typed_at(&c.out, 69)));
+        assert_true(!isfinite(typed_at(&c.din, 69)));
+        assert_true(!isfinite(c.dbias.floats[69]));
+        assert_true(isfinite(typed_at(&c.out, 68)) && isfinite(c.dbias.floats[68]));
+        case_free(&c);
     }
 }
 
 static void test_what_is_not_finite_stays_visible(void **state)
 {
-    const float bad[] = {NAN, INFINITY, -INFINITY};
-
     (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+    on_each_variant_and_type(check_not_finite);
+}
 
-        for (size_t i = 0; ops != NULL && i < sizeof(bad) / sizeof(*bad); i++) {
-            struct gelu_case c;
+static void check_teams(const struct kernel_ops *ops, enum dtype type)
+{
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+        struct gelu_case alone;
 
-            case_make(&c, 2, 70);
-            c.pre.floats[69] = bad[i];
-            run_case(ops, &c, 2, 70, 1);
-            assert_true(!isfinite(c.out.floats[69]));
-            assert_true(!isfinite(c.din.floats[69]));
-            assert_true(!isfinite(c.dbias.floats[69]));
-            assert_true(isfinite(c.out.floats[68]) && isfinite(c.dbias.floats[68]));
-            case_free(&c);
+        case_make(&alone, type, shapes[s][0], shapes[s][1]);
+        run_case(ops, &alone, 1);
+        for (int threads = 2; threads <= 3; threads++) {
+            struct gelu_case team;
+
+            case_make(&team, type, shapes[s][0], shapes[s][1]);
+            run_case(ops, &team, threads);
+            typed_equal(&team.out, &alone.out);
+            typed_equal(&team.din, &alone.din);
+            guarded_equal(&team.dbias, &alone.dbias);
+            case_free(&team);
         }
+        case_free(&alone);
     }
 }
 
 static void test_a_team_of_any_size_gives_the_same_bits(void **state)
 {
     (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+    on_each_variant_and_type(check_teams);
+}
 
-        for (size_t s = 0; ops != NULL && s < sizeof(shapes) / sizeof(*shapes); s++) {
-            struct gelu_case alone;
+static void check_replaced(const struct kernel_ops *ops, enum dtype type)
+{
+    struct gelu_case apart;
+    struct stream *stream = NULL;
 
-            case_make(&alone, shapes[s][0], shapes[s][1]);
-            run_case(ops, &alone, shapes[s][0], shapes[s][1], 1);
-            for (int threads = 2; threads <= 3; threads++) {
-                struct gelu_case team;
-
-                case_make(&team, shapes[s][0], shapes[s][1]);
-                run_case(ops, &team, shapes[s][0], shapes[s][1], threads);
-                guarded_equal(&team.out, &alone.out);
-                guarded_equal(&team.din, &alone.din);
-                guarded_equal(&team.dbias, &alone.dbias);
-                case_free(&team);
-            }
-            case_free(&alone);
-        }
-    }
+    case_make(&apart, type, 5, 130);
+    run_case(ops, &apart, 1);
+    guarded_fill(&apart.dbias, 4, 1.0F);
+    assert_int_equal(stream_create(2, &stream), STATUS_OK);
+    assert_int_equal(ops->bias_gelu_backward(apart.dout.data, apart.dbias.floats, apart.dout.data,
+                                             apart.pre.data, 5, 130, type, stream),
+                     STATUS_OK);
+    stream_destroy(&stream);
+    typed_equal(&apart.dout, &apart.din);
+    case_free(&apart);
 }
 
 static void test_the_input_gradient_may_replace_the_output_gradient(void **state)
 {
     (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
-        struct gelu_case apart;
-        struct stream *stream = NULL;
+    on_each_variant_and_type(check_replaced);
+}
 
-        if (ops == NULL) {
-            continue;
+/* Pieces of a row and of the whole tensor begin at different places: no bit may tell. */
+static void check_recomputed(const struct kernel_ops *ops, enum dtype type)
+{
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+        struct gelu_case c;
+
+        case_make(&c, type, shapes[s][0], shapes[s][1]);
+        run_case(ops, &c, 1);
+        for (int threads = 1; threads <= 3; threads++) {
+            struct typed again;
+            struct stream *stream = NULL;
+
+            typed_make(&again, type, c.out.elems);
+            assert_int_equal(stream_create(threads, &stream), STATUS_OK);
+            assert_int_equal(ops->gelu_forward(again.data, c.pre.data, c.pre.elems, type, stream),
+                             STATUS_OK);
+            stream_destroy(&stream);
+            typed_equal(&again, &c.out);
+            typed_free(&again);
         }
-        case_make(&apart, 5, 130);
-        run_case(ops, &apart, 5, 130, 1);
-        guarded_fill(&apart.dbias, 4, 1.0F);
-        assert_int_equal(stream_create(2, &stream), STATUS_OK);
-        assert_int_equal(ops->bias_gelu_backward(apart.dout.floats, apart.dbias.floats,
-                                                 apart.dout.floats, apart.pre.floats, 5, 130,
-                                                 stream),
-                         STATUS_OK);
-        stream_destroy(&stream);
-        guarded_equal(&apart.dout, &apart.din);
-        case_free(&apart);
+        case_free(&c);
     }
+}
+
+static void test_what_is_computed_again_has_the_same_bits(void **state)
+{
+    (void)state;
+    on_each_variant_and_type(check_recomputed);
 }
 
 int main(void)
@@ -248,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_what_is_not_finite_stays_visible),
         cmocka_unit_test(test_a_team_of_any_size_gives_the_same_bits),
         cmocka_unit_test(test_the_input_gradient_may_replace_the_output_gradient),
+        cmocka_unit_test(test_what_is_computed_again_has_the_same_bits),
     };
 
     return cmocka_run_group_tests_name("gelu", tests, NULL, NULL);

@@ -25,6 +25,20 @@ static const struct head_shape shapes[] = {
     {40, 12, 257, 0, 0.125F},
 };
 
+/* What is checked on each variant and in each type. */
+typedef void (*check_fn)(const struct kernel_ops *ops, enum dtype type);
+
+static void on_each_variant_and_type(check_fn check)
+{
+    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
+        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+
+        for (int type = 0; ops != NULL && type < DTYPES; type++) {
+            check(ops, (enum dtype)type);
+        }
+    }
+}
+
 static double train_sharded(const struct kernel_ops *ops, struct head_case *c, int threads,
                             size_t shards)
 {
@@ -88,20 +102,34 @@ static void check_case(const struct kernel_ops *ops, struct head_case *c, int th
     free(dwte);
 }
 
+static void check_teams(const struct kernel_ops *ops, enum dtype type)
+{
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+        for (int threads = 1; threads <= 3; threads++) {
+            struct head_case c;
+
+            head_case_make(&c, &shapes[s], type);
+            check_case(ops, &c, threads, 1, 5e-7);
+            head_case_free(&c);
+        }
+    }
+}
+
 static void test_loss_and_gradients_equal_the_double_precision_loops(void **state)
 {
     (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+    on_each_variant_and_type(check_teams);
+}
 
-        for (size_t s = 0; ops != NULL && s < sizeof(shapes) / sizeof(*shapes); s++) {
-            for (int threads = 1; threads <= 3; threads++) {
-                struct head_case c;
+static void check_shards(const struct kernel_ops *ops, enum dtype type)
+{
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+        for (size_t shards = 2; shards <= SHARDED_HEAD_MOST; shards++) {
+            struct head_case c;
 
-                head_case_make(&c, &shapes[s]);
-                check_case(ops, &c, threads, 1, 5e-7);
-                head_case_free(&c);
-            }
+            head_case_make(&c, &shapes[s], type);
+            check_case(ops, &c, 2, shards, 5e-7);
+            head_case_free(&c);
         }
     }
 }
@@ -110,19 +138,7 @@ static void test_loss_and_gradients_equal_the_double_precision_loops(void **stat
 static void test_shards_of_the_vocabulary_give_the_loss_and_gradients_of_the_whole(void **state)
 {
     (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
-
-        for (size_t s = 0; ops != NULL && s < sizeof(shapes) / sizeof(*shapes); s++) {
-            for (size_t shards = 2; shards <= SHARDED_HEAD_MOST; shards++) {
-                struct head_case c;
-
-                head_case_make(&c, &shapes[s]);
-                check_case(ops, &c, 2, shards, 5e-7);
-                head_case_free(&c);
-            }
-        }
-    }
+    on_each_variant_and_type(check_shards);
 }
 
 static void test_the_expected_gradients_are_difference_quotients(void **state)
@@ -159,110 +175,149 @@ static void test_the_expected_gradients_are_difference_quotients(void **state)
     }
 }
 
-static void test_evaluation_gives_the_bits_of_training_and_only_reads(void **state)
+static void check_evaluation(const struct kernel_ops *ops, enum dtype type)
 {
-    (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+        struct head_case c;
+        struct guarded x;
+        double loss;
 
-        for (size_t s = 0; ops != NULL && s < sizeof(shapes) / sizeof(*shapes); s++) {
-            struct head_case c;
-            struct guarded x;
-            double loss;
-
-            head_case_make(&c, &shapes[s]);
-            guarded_copy(&x, &c.x);
-            loss = evaluate(ops, &c, 2);
-            guarded_equal(&c.x, &x);
-            assert_true(loss == train(ops, &c, 2));
-            guarded_free(&x);
-            head_case_free(&c);
-        }
+        head_case_make(&c, &shapes[s], type);
+        guarded_copy(&x, &c.x);
+        loss = evaluate(ops, &c, 2);
+        guarded_equal(&c.x, &x);
+        assert_true(loss == train(ops, &c, 2));
+        guarded_free(&x);
+        head_case_free(&c);
     }
 }
 
-/* The products of these shapes are too small to be head. */
+static void test_evaluation_gives_the_bits_of_training_and_only_reads(void **state)
+{
+    (void)state;
+    on_each_variant_and_type(check_evaluation);
+}
+
+static void check_bits_of_teams(const struct kernel_ops *ops, enum dtype type)
+{
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+        struct head_case alone;
+        double loss;
+
+        head_case_make(&alone, &shapes[s], type);
+        loss = train(ops, &alone, 1);
+        for (int threads = 2; threads <= 3; threads++) {
+            struct head_case team;
+
+            head_case_make(&team, &shapes[s], type);
+            assert_true(loss == train(ops, &team, threads));
+            guarded_equal(&team.x, &alone.x);
+            guarded_equal(&team.dwte, &alone.dwte);
+            head_case_free(&team);
+        }
+        head_case_free(&alone);
+    }
+}
+
+/* The products of these shapes are too small to be split. */
 static void test_a_team_of_any_size_gives_the_same_bits_where_products_are_whole(void **state)
 {
     (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+    on_each_variant_and_type(check_bits_of_teams);
+}
 
-        for (size_t s = 0; ops != NULL && s < sizeof(shapes) / sizeof(*shapes); s++) {
-            struct head_case alone;
-            double loss;
+static void check_repeated(const struct kernel_ops *ops, enum dtype type)
+{
+    const struct head_shape shape = {600, 40, 300, 0, 0.01F};
 
-            head_case_make(&alone, &shapes[s]);
-            loss = train(ops, &alone, 1);
-            for (int threads = 2; threads <= 3; threads++) {
-                struct head_case team;
+    for (int threads = 1; threads <= 3; threads++) {
+        struct head_case first;
+        struct head_case second;
 
-                head_case_make(&team, &shapes[s]);
-                assert_true(loss == train(ops, &team, threads));
-                guarded_equal(&team.x, &alone.x);
-                guarded_equal(&team.dwte, &alone.dwte);
-                head_case_free(&team);
-            }
-            head_case_free(&alone);
-        }
+        head_case_make(&first, &shape, type);
+        head_case_make(&second, &shape, type);
+        assert_true(train(ops, &first, threads) == train(ops, &second, threads));
+        guarded_equal(&first.x, &second.x);
+        guarded_equal(&first.dwte, &second.dwte);
+        head_case_free(&second);
+        head_case_free(&first);
     }
 }
 
 static void test_equal_teams_give_equal_bits_where_products_are_split(void **state)
 {
-    const struct head_shape shape = {600, 40, 300, 0, 0.01F};
-
     (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+    on_each_variant_and_type(check_repeated);
+}
 
-        for (int threads = 1; ops != NULL && threads <= 3; threads++) {
-            struct head_case first;
-            struct head_case second;
+/* Some rows are masked, then all. */
+static void check_masked_rows(const struct kernel_ops *ops, enum dtype type)
+{
+    const struct head_shape shape = {300, 4, 50, 0, 1.0F};
+    struct head_case c;
+    struct guarded dwte;
 
-            head_case_make(&first, &shape);
-            head_case_make(&second, &shape);
-            assert_true(train(ops, &first, threads) == train(ops, &second, threads));
-            guarded_equal(&first.x, &second.x);
-            guarded_equal(&first.dwte, &second.dwte);
-            head_case_free(&second);
-            head_case_free(&first);
-        }
+    head_case_make(&c, &shape, type);
+    check_case(ops, &c, 2, 3, 5e-7);
+    for (size_t i = 4; i < 8; i++) {
+        assert_true(c.x.floats[i] == 0.0F);
     }
+    for (size_t i = 0; i < c.mask.elems; i++) {
+        c.mask.floats[i] = 0.0F;
+    }
+    guarded_fill(&c.x, 31, 1.0F);
+    guarded_copy(&dwte, &c.dwte);
+    assert_true(evaluate(ops, &c, 2) == 0.0);
+    assert_true(train(ops, &c, 2) == 0.0);
+    guarded_equal(&c.dwte, &dwte);
+    for (size_t i = 0; i < c.x.elems; i++) {
+        assert_true(c.x.floats[i] == 0.0F);
+    }
+    guarded_free(&dwte);
+    head_case_free(&c);
 }
 
 static void test_masked_rows_give_no_gradient_and_no_loss(void **state)
 {
-    const struct head_shape shape = {300, 4, 50, 0, 1.0F};
-
     (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
-        struct head_case c;
-        struct guarded dwte;
+    on_each_variant_and_type(check_masked_rows);
+}
 
-        if (ops == NULL) {
-            continue;
-        }
-        /* Some rows, then all. */
-        head_case_make(&c, &shape);
-        check_case(ops, &c, 2, 3, 5e-7);
-        for (size_t i = 4; i < 8; i++) {
-            assert_true(c.x.floats[i] == 0.0F);
-        }
-        for (size_t i = 0; i < c.mask.elems; i++) {
-            c.mask.floats[i] = 0.0F;
-        }
-        guarded_fill(&c.x, 31, 1.0F);
-        guarded_copy(&dwte, &c.dwte);
-        assert_true(evaluate(ops, &c, 2) == 0.0);
-        assert_true(train(ops, &c, 2) == 0.0);
-        guarded_equal(&c.dwte, &dwte);
-        for (size_t i = 0; i < c.x.elems; i++) {
-            assert_true(c.x.floats[i] == 0.0F);
-        }
-        guarded_free(&dwte);
-        head_case_free(&c);
+static void check_bad_masked_row(const struct kernel_ops *ops, enum dtype type, size_t shards)
+{
+    const struct head_shape *shape = &shapes[3];
+    struct head_case clean;
+    struct head_case c;
+    struct sharded_head head;
+    double loss;
+
+    head_case_make(&clean, shape, type);
+    loss = train_sharded(ops, &clean, 2, shards);
+    head_case_make(&c, shape, type);
+    sharded_head_make(&head, ops, &c, 2, shards);
+    for (size_t i = 0; i < shape->hidden; i++) {
+        c.x.floats[1 * shape->hidden + i] = NAN; /* row 1 is masked */
+    }
+    sharded_head_logits(&head);
+    for (size_t s = 0; s < shards; s++) {
+        const struct head_row *row = &head.rows[s * head.stride + 1];
+
+        assert_true(row->max == 0.0 && row->sum == 0.0 && row->target == 0.0);
+    }
+    assert_true(sharded_head_loss(&head, true) == loss);
+    memset(c.x.floats + shape->hidden, 0, shape->hidden * sizeof(float));
+    sharded_head_backward(&head);
+    guarded_equal(&c.x, &clean.x);
+    guarded_equal(&c.dwte, &clean.dwte);
+    sharded_head_free(&head);
+    head_case_free(&c);
+    head_case_free(&clean);
+}
+
+static void check_bad_masked_rows(const struct kernel_ops *ops, enum dtype type)
+{
+    for (size_t shards = 1; shards <= SHARDED_HEAD_MOST; shards++) {
+        check_bad_masked_row(ops, type, shards);
     }
 }
 
@@ -270,39 +325,7 @@ static void test_masked_rows_give_no_gradient_and_no_loss(void **state)
 static void test_nothing_in_a_masked_row_of_logits_reaches_the_others(void **state)
 {
     (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
-
-        for (size_t shards = 1; ops != NULL && shards <= SHARDED_HEAD_MOST; shards++) {
-            const struct head_shape *shape = &shapes[3];
-            struct head_case clean;
-            struct head_case c;
-            struct sharded_head head;
-            double loss;
-
-            head_case_make(&clean, shape);
-            loss = train_sharded(ops, &clean, 2, shards);
-            head_case_make(&c, shape);
-            sharded_head_make(&head, ops, &c, 2, shards);
-            for (size_t i = 0; i < shape->hidden; i++) {
-                c.x.floats[1 * shape->hidden + i] = NAN; /* row 1 is masked */
-            }
-            sharded_head_logits(&head);
-            for (size_t s = 0; s < shards; s++) {
-                const struct head_row *row = &head.rows[s * head.stride + 1];
-
-                assert_true(row->max == 0.0 && row->sum == 0.0 && row->target == 0.0);
-            }
-            assert_true(sharded_head_loss(&head, true) == loss);
-            memset(c.x.floats + shape->hidden, 0, shape->hidden * sizeof(float));
-            sharded_head_backward(&head);
-            guarded_equal(&c.x, &clean.x);
-            guarded_equal(&c.dwte, &clean.dwte);
-            sharded_head_free(&head);
-            head_case_free(&c);
-            head_case_free(&clean);
-        }
-    }
+    on_each_variant_and_type(check_bad_masked_rows);
 }
 
 /* Logits are 10000 for token 0, -10000 for token 1, 0 for the others. */
@@ -312,7 +335,7 @@ static void check_huge_logits(const struct kernel_ops *ops, size_t shards)
     const float dx[] = {0.0F, 1.0F, 0.5F}; /* 0.5 (wte[0] - wte[target]) */
     struct head_case c;
 
-    head_case_make(&c, &shape);
+    head_case_make(&c, &shape, DTYPE_FP32);
     memset(c.wte.floats, 0, c.wte.elems * sizeof(float));
     memset(c.dwte.floats, 0, c.dwte.elems * sizeof(float));
     c.wte.floats[0] = 1.0F;
@@ -346,27 +369,28 @@ static void test_huge_logits_and_improbable_targets_give_the_right_loss(void **s
     }
 }
 
-static void test_what_is_not_finite_stays_visible(void **state)
+static void check_not_finite(const struct kernel_ops *ops, enum dtype type)
 {
     const float bad[] = {NAN, INFINITY, -INFINITY};
 
-    (void)state;
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        for (size_t shards = 1; shards <= SHARDED_HEAD_MOST; shards++) {
+            struct head_case c;
 
-        for (size_t i = 0; ops != NULL && i < sizeof(bad) / sizeof(*bad); i++) {
-            for (size_t shards = 1; shards <= SHARDED_HEAD_MOST; shards++) {
-                struct head_case c;
-
-                head_case_make(&c, &shapes[2]);
-                c.x.floats[0] = bad[i];
-                assert_true(!isfinite(train_sharded(ops, &c, 1, shards)));
-                assert_true(!isfinite(c.x.floats[0]));
-                assert_true(!isfinite(c.dwte.floats[0]));
-                head_case_free(&c);
-            }
+            head_case_make(&c, &shapes[2], type);
+            c.x.floats[0] = bad[i];
+            assert_true(!isfinite(train_sharded(ops, &c, 1, shards)));
+            assert_true(!isfinite(c.x.floats[0]));
+            assert_true(!isfinite(c.dwte.floats[0]));
+            head_case_free(&c);
         }
     }
+}
+
+static void test_what_is_not_finite_stays_visible(void **state)
+{
+    (void)state;
+    on_each_variant_and_type(check_not_finite);
 }
 
 int main(void)

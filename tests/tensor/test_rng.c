@@ -218,6 +218,97 @@ static void small_sets_see_all_their_orders(void **state)
     assert_int_equal(orders, 6);
 }
 
+/* The mask's key is 64 bits of a counter, its numbers the eighths of other counters: by hand from the
+ * generator, which the published vectors hold. */
+static void mask_numbers_come_from_counter_and_key(void **state)
+{
+    const uint32_t counter[4] = {0x9ABCDEF0U, 0x12345678U, 5, 6};
+    const uint32_t seed[2] = {7, 8};
+    const struct rng_mask mask =
+        rng_mask_of(UINT64_C(8) << 32 | 7, 5, 6, UINT64_C(0x123456789ABCDEF0));
+    uint32_t key[4];
+
+    (void)state;
+    rng_philox(counter, seed, key);
+    assert_int_equal(mask.key, key[0] | (uint64_t)key[1] << 32);
+    for (uint32_t block = 0; block < 5; block++) {
+        const uint32_t at[4] = {block, 3, 0, 0};
+        uint32_t words[4];
+        uint16_t numbers[8];
+        rng_philox(at, key, words);
+        for (int i = 0; i < 8; i++) {
+            numbers[i] = rng_mask_number(mask, ((UINT64_C(3) << 32) + block) * 8 + (uint64_t)i);
+            assert_int_equal(numbers[i], i % 2 == 0 ? words[i / 2] & 0xFFFFU : words[i / 2] >> 16);
+        }
+    }
+    /* The published vector of zeros, as eight numbers. */
+    const uint16_t zeros[8] = {0xe8d5, 0x6627, 0xc58d, 0xe169, 0xac4c, 0xbc57, 0xdbd8, 0x9b00};
+    for (uint64_t i = 0; i < 8; i++) {
+        assert_int_equal(rng_mask_number((struct rng_mask){0}, i), zeros[i]);
+    }
+}
+
+/* Of n numbers, those below the threshold are binomial; five standard deviations. */
+static void a_mask_drops_as_often_as_it_says(void **state)
+{
+    const double probabilities[] = {0.1, 0.5, 0.9};
+    const size_t n = 100000;
+
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        const double p = probabilities[k];
+        const uint32_t threshold = rng_mask_threshold(p);
+        const struct rng_mask mask = rng_mask_of(1, 2, 3, k);
+        size_t dropped = 0;
+        size_t both = 0; /* of two neighbours */
+        int last = 0;
+        for (uint64_t i = 0; i < n; i++) {
+            const int drops = rng_mask_number(mask, i) < threshold;
+            dropped += (size_t)drops;
+            both += (size_t)(drops && last);
+            last = drops;
+        }
+        assert_true(fabs((double)dropped / (double)n - p) < 5.0 * sqrt(p * (1 - p) / (double)n));
+        assert_true(fabs((double)both / (double)n - p * p) < 10.0 * sqrt(p * p / (double)n));
+    }
+}
+
+static void masks_of_different_samples_sites_and_layers_differ(void **state)
+{
+    const struct rng_mask masks[] = {rng_mask_of(1, 2, 3, 4),
+                                     rng_mask_of(2, 2, 3, 4),
+                                     rng_mask_of(1, 3, 3, 4),
+                                     rng_mask_of(1, 2, 4, 4),
+                                     rng_mask_of(1, 2, 3, 5),
+                                     rng_mask_of(1, 2, 3, 4 + (UINT64_C(1) << 32)),
+                                     rng_mask_of(1 + (UINT64_C(1) << 32), 2, 3, 4)};
+
+    (void)state;
+    for (size_t a = 0; a < 7; a++) {
+        for (size_t b = 0; b < a; b++) {
+            size_t equal = 0;
+            for (uint64_t i = 0; i < 1000; i++) {
+                equal += rng_mask_number(masks[a], i) == rng_mask_number(masks[b], i);
+            }
+            assert_true(equal < 3); /* 1000 / 65536 are expected */
+        }
+    }
+}
+
+static void a_threshold_is_the_nearest_and_keeps_something(void **state)
+{
+    (void)state;
+    assert_int_equal(rng_mask_threshold(0.0), 0);
+    assert_int_equal(rng_mask_threshold(0.1), 6554); /* 6553.6 */
+    assert_int_equal(rng_mask_threshold(0.5), 32768);
+    assert_int_equal(rng_mask_threshold(1e-6), 0);
+    assert_int_equal(rng_mask_threshold(0.9999999), 65535);
+    assert_true(rng_mask_scale(0) == 1.0F);
+    assert_true(rng_mask_scale(32768) == 2.0F);
+    assert_true(rng_mask_scale(65535) == 65536.0F);
+    assert_true(rng_mask_scale(6554) == (float)(65536.0 / 58982.0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +322,10 @@ int main(void)
         cmocka_unit_test(orders_of_huge_sets_stay_inside),
         cmocka_unit_test(orders_differ_by_epoch_and_purpose),
         cmocka_unit_test(small_sets_see_all_their_orders),
+        cmocka_unit_test(mask_numbers_come_from_counter_and_key),
+        cmocka_unit_test(a_mask_drops_as_often_as_it_says),
+        cmocka_unit_test(masks_of_different_samples_sites_and_layers_differ),
+        cmocka_unit_test(a_threshold_is_the_nearest_and_keeps_something),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

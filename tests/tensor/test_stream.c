@@ -172,6 +172,72 @@ static void members_leave_signals_to_the_caller(void **state)
     stream_destroy(&stream);
 }
 
+#define SCRATCH_FLOATS 5000
+
+struct scratch_use {
+    struct stream *stream;
+    atomic_int wrong;
+};
+
+static void fill_scratch(void *context, int part, int parts)
+{
+    const struct scratch_use *use = context;
+    float *scratch = stream_scratch(use->stream, part);
+
+    (void)parts;
+    for (int i = 0; i < SCRATCH_FLOATS; i++) {
+        scratch[i] = (float)(part * SCRATCH_FLOATS + i);
+    }
+}
+
+static void check_scratch(void *context, int part, int parts)
+{
+    struct scratch_use *use = context;
+    const float *scratch = stream_scratch(use->stream, part);
+
+    (void)parts;
+    if ((uintptr_t)scratch % 128 != 0) {
+        (void)atomic_fetch_add(&use->wrong, 1);
+    }
+    for (int i = 0; i < SCRATCH_FLOATS; i++) {
+        if (scratch[i] != (float)(part * SCRATCH_FLOATS + i)) {
+            (void)atomic_fetch_add(&use->wrong, 1);
+        }
+    }
+}
+
+static void each_member_has_scratch_of_its_own_where_it_is_reserved(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 4; threads++) {
+        struct scratch_use use = {.stream = NULL};
+        assert_int_equal(stream_create(threads, &use.stream), STATUS_OK);
+        assert_int_equal(stream_scratch_floats(use.stream), 0);
+        assert_null(stream_scratch(use.stream, threads - 1));
+        assert_int_equal(stream_reserve(use.stream, SCRATCH_FLOATS), STATUS_OK);
+        assert_int_equal(stream_scratch_floats(use.stream), SCRATCH_FLOATS);
+        stream_run(use.stream, fill_scratch, &use);
+        stream_run(use.stream, check_scratch, &use);
+        assert_int_equal(use.wrong, 0);
+        stream_destroy(&use.stream);
+    }
+}
+
+static void scratch_that_cannot_be_had_leaves_the_team_without(void **state)
+{
+    struct stream *stream = NULL;
+    struct tally tally = {.parts_seen = 0};
+
+    (void)state;
+    assert_int_equal(stream_create(2, &stream), STATUS_OK);
+    assert_int_equal(stream_reserve(stream, (size_t)1 << 58), STATUS_ERR_NO_MEMORY);
+    assert_int_equal(stream_scratch_floats(stream), 0);
+    assert_null(stream_scratch(stream, 1));
+    stream_run(stream, count_part, &tally);
+    assert_int_equal(tally.parts_seen, 2);
+    stream_destroy(&stream);
+}
+
 static void destroying_nothing_is_fine(void **state)
 {
     struct stream *stream = NULL;
@@ -190,6 +256,8 @@ int main(void)
         cmocka_unit_test(shares_differ_by_one_grain_at_most),
         cmocka_unit_test(a_team_size_out_of_range_is_refused),
         cmocka_unit_test(members_leave_signals_to_the_caller),
+        cmocka_unit_test(each_member_has_scratch_of_its_own_where_it_is_reserved),
+        cmocka_unit_test(scratch_that_cannot_be_had_leaves_the_team_without),
         cmocka_unit_test(destroying_nothing_is_fine),
     };
 

@@ -1,0 +1,101 @@
+#include "comm_job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TIME_LIMIT_S 60 /* a child that hangs is ended by its alarm */
+
+void job_init(struct job *job, int32_t world)
+{
+    memset(job, 0, sizeof(*job));
+    rig_init(&job->rig, world, true);
+    job->cancel =
+        mmap(NULL, sizeof(*job->cancel), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(job->cancel, MAP_FAILED);
+}
+
+void job_start(struct job *job, child_fn work, uint32_t messages, size_t bytes)
+{
+    for (int32_t rank = 0; rank < job->rig.world; rank++) {
+        int order[2];
+        int report[2];
+
+        assert_int_equal(pipe2(order, O_CLOEXEC), 0);
+        assert_int_equal(pipe2(report, O_CLOEXEC), 0);
+        job->children[rank] = fork();
+        assert_true(job->children[rank] >= 0);
+        if (job->children[rank] == 0) {
+            struct child child = {.job = job,
+                                  .self = &job->rig.ranks[rank],
+                                  .order = order[0],
+                                  .report = report[1],
+                                  .messages = messages,
+                                  .bytes = bytes};
+
+            (void)alarm(TIME_LIMIT_S);
+            (void)close(order[1]);
+            (void)close(report[0]);
+            _exit(work(&child));
+        }
+        (void)close(order[0]);
+        (void)close(report[1]);
+        job->orders[rank] = order[1];
+        job->reports[rank] = report[0];
+    }
+}
+
+int job_end_of(struct job *job, int32_t rank)
+{
+    int how = 0;
+    pid_t pid;
+
+    do {
+        pid = waitpid(job->children[rank], &how, 0);
+    } while (pid < 0 && errno == EINTR);
+    assert_int_equal(pid, job->children[rank]);
+    return how;
+}
+
+void job_assert_good_end(int how)
+{
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), JOB_GOOD);
+}
+
+void job_release(struct job *job)
+{
+    for (int32_t rank = 0; rank < job->rig.world; rank++) {
+        (void)close(job->orders[rank]);
+        (void)close(job->reports[rank]);
+    }
+    assert_int_equal(munmap(job->cancel, sizeof(*job->cancel)), 0);
+    rig_release(&job->rig);
+}
+
+void job_report_middle(const struct child *child)
+{
+    (void)!write(child->report, "m", 1);
+}
+
+void job_await_middle(const struct job *job, int32_t rank)
+{
+    char byte = '\0';
+
+    assert_int_equal(read(job->reports[rank], &byte, 1), 1);
+    assert_int_equal(byte, 'm');
+}
+
+void job_assert_killed(int how)
+{
+    assert_true(WIFSIGNALED(how));
+    assert_int_equal(WTERMSIG(how), SIGKILL);
+}

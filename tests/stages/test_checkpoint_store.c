@@ -1,0 +1,241 @@
+/* The folder of checkpoints: which one is taken, what is replaced and removed, and what never is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/folder.h"
+#include "stages/checkpoint/store.h"
+#include "tests/stages/checkpoint_folder.h"
+
+/* What a checkpoint after `step` leaves when it is written to its end; `content` stands in it. */
+static void save(int64_t step, const char *content)
+{
+    char path[FILE_PATH_BYTES];
+    char file[FILE_PATH_BYTES];
+
+    assert_int_equal(store_begin(checkpoint_folder(), step), STATUS_OK);
+    assert_int_equal(store_partial_path(checkpoint_folder(), step, path), STATUS_OK);
+    assert_int_equal(folder_path(path, "manifest.json", file), STATUS_OK);
+    assert_int_equal(file_write(file, content, strlen(content)), STATUS_OK);
+    assert_int_equal(store_publish(checkpoint_folder(), step), STATUS_OK);
+}
+
+static bool is_there(const char *name)
+{
+    return access(checkpoint_folder_path(name), F_OK) == 0;
+}
+
+static void assert_found(int64_t step, const char *warning)
+{
+    struct store_place place;
+    char name[STORE_NAME_BYTES];
+
+    assert_int_equal(store_find(checkpoint_folder(), &place), STATUS_OK);
+    assert_true(place.found);
+    assert_true(place.step == step);
+    store_name(step, name);
+    assert_string_equal(place.path, checkpoint_folder_path(name));
+    if (warning == NULL) {
+        assert_string_equal(place.warning, "");
+    } else if (strstr(place.warning, warning) == NULL) {
+        fail_msg("expected \"%s\" in \"%s\"", warning, place.warning);
+    }
+}
+
+static void names_sort_as_steps_do(void **state)
+{
+    char name[STORE_NAME_BYTES];
+
+    (void)state;
+    store_name(10, name);
+    assert_string_equal(name, "step-00000010");
+    store_name(123456789012, name);
+    assert_string_equal(name, "step-123456789012");
+}
+
+static void nothing_is_found_where_there_is_nothing(void **state)
+{
+    struct store_place place;
+
+    (void)state;
+    assert_int_equal(store_find(checkpoint_folder(), &place), STATUS_OK);
+    assert_false(place.found);
+    assert_int_equal(store_find(checkpoint_folder_path("none"), &place), STATUS_OK);
+    assert_false(place.found);
+    assert_false(store_has_any(checkpoint_folder_path("none")));
+}
+
+static void the_last_one_that_was_written_to_its_end_is_found(void **state)
+{
+    char path[FILE_PATH_BYTES];
+
+    (void)state;
+    save(5, "five");
+    assert_found(5, NULL);
+    save(10, "ten");
+    assert_found(10, NULL);
+    /* A death while 15 is written. */
+    assert_int_equal(store_begin(checkpoint_folder(), 15), STATUS_OK);
+    assert_found(10, NULL);
+    assert_true(is_there("step-00000015.partial"));
+    assert_true(store_find_older(checkpoint_folder(), 10, path));
+    assert_string_equal(path, checkpoint_folder_path("step-00000005"));
+    assert_false(store_find_older(checkpoint_folder(), 5, path));
+}
+
+static void latest_decides_and_not_the_number(void **state)
+{
+    (void)state;
+    save(10, "ten");
+    save(20, "twenty");
+    checkpoint_folder_write("latest", "step-00000010\n");
+    assert_found(10, NULL);
+    checkpoint_folder_write("latest", "step-00000020");
+    assert_found(20, NULL);
+}
+
+/* A death between the two moves of the first checkpoint; a user who has removed a damaged one. */
+static void without_the_one_that_latest_names_the_newest_is_taken_with_a_warning(void **state)
+{
+    struct store_place place;
+
+    (void)state;
+    save(10, "ten");
+    assert_int_equal(unlink(checkpoint_folder_path("latest")), 0);
+    assert_found(10, "latest is missing");
+    save(20, "twenty");
+    assert_int_equal(folder_remove(checkpoint_folder_path("step-00000020")), STATUS_OK);
+    assert_found(10, "names what is not there: step-00000020");
+    assert_int_equal(folder_remove(checkpoint_folder_path("step-00000010")), STATUS_OK);
+    assert_int_equal(store_find(checkpoint_folder(), &place), STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "step-00000020"));
+}
+
+static void what_latest_may_not_say_is_refused(void **state)
+{
+    static const char *const wrong[] = {"",
+                                        "step-10",
+                                        "../step-00000010",
+                                        "step-00000010.partial",
+                                        "step-0000001x",
+                                        "step--0000001"};
+    struct store_place place;
+
+    (void)state;
+    save(10, "ten");
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        checkpoint_folder_write("latest", wrong[i]);
+        assert_int_equal(store_find(checkpoint_folder(), &place), STATUS_ERR_REFUSED);
+        assert_non_null(strstr(status_last()->message, "/latest"));
+        assert_non_null(strstr(status_last()->message, "step-00000010"));
+    }
+}
+
+static void partial_ones_are_named_and_the_next_save_removes_them(void **state)
+{
+    char text[128];
+
+    (void)state;
+    save(5, "five");
+    assert_int_equal(store_partials(checkpoint_folder(), text, sizeof(text)), 0);
+    assert_int_equal(store_begin(checkpoint_folder(), 10), STATUS_OK);
+    checkpoint_folder_write("step-00000010.partial/shard", "half");
+    assert_int_equal(store_partials(checkpoint_folder(), text, sizeof(text)), 1);
+    assert_string_equal(text, "step-00000010.partial");
+    /* The next attempt begins it again, and finds nothing in it. */
+    assert_int_equal(store_begin(checkpoint_folder(), 10), STATUS_OK);
+    assert_false(is_there("step-00000010.partial/shard"));
+    store_discard(checkpoint_folder(), 10);
+    assert_false(is_there("step-00000010.partial"));
+    store_discard(checkpoint_folder(), 10);
+    assert_found(5, NULL);
+}
+
+/* A death between the rename and `latest`: the same step is saved again by the next attempt. */
+static void a_whole_one_of_the_same_step_is_replaced(void **state)
+{
+    char *text = NULL;
+    size_t count = 0;
+
+    (void)state;
+    save(5, "five");
+    save(10, "old");
+    checkpoint_folder_write("latest", "step-00000005\n");
+    save(10, "new");
+    assert_found(10, NULL);
+    assert_int_equal(
+        file_read(checkpoint_folder_path("step-00000010/manifest.json"), 16, &text, &count),
+        STATUS_OK);
+    assert_string_equal(text, "new");
+    free(text);
+    assert_false(is_there("step-00000010.partial"));
+}
+
+static void the_oldest_go_and_never_the_latest_or_a_later_one(void **state)
+{
+    (void)state;
+    for (int64_t step = 5; step <= 30; step += 5) {
+        save(step, "x");
+    }
+    checkpoint_folder_write("step-00000099", "a file of somebody's");
+    assert_int_equal(store_prune(checkpoint_folder(), 25, 2), STATUS_OK);
+    assert_false(is_there("step-00000005") || is_there("step-00000010") ||
+                 is_there("step-00000015"));
+    assert_true(is_there("step-00000020") && is_there("step-00000025") &&
+                is_there("step-00000030") && is_there("step-00000099"));
+    checkpoint_folder_write("latest", "step-00000020\n");
+    assert_int_equal(store_prune(checkpoint_folder(), 30, 1), STATUS_OK);
+    assert_true(is_there("step-00000020") && is_there("step-00000030"));
+    assert_false(is_there("step-00000025"));
+}
+
+static void clearing_removes_all_checkpoints_and_nothing_else(void **state)
+{
+    char text[64];
+
+    (void)state;
+    save(5, "five");
+    save(10, "ten");
+    assert_int_equal(store_begin(checkpoint_folder(), 15), STATUS_OK);
+    checkpoint_folder_write("notes.txt", "mine");
+    assert_true(store_has_any(checkpoint_folder()));
+    assert_int_equal(store_clear(checkpoint_folder()), STATUS_OK);
+    assert_false(store_has_any(checkpoint_folder()));
+    assert_int_equal(store_partials(checkpoint_folder(), text, sizeof(text)), 0);
+    assert_true(is_there("notes.txt"));
+    assert_int_equal(unlink(checkpoint_folder_path("notes.txt")), 0);
+    save(5, "five");
+    assert_int_equal(store_clear(checkpoint_folder()), STATUS_OK);
+    assert_false(folder_exists(checkpoint_folder()));
+    assert_int_equal(store_clear(checkpoint_folder()), STATUS_OK);
+}
+
+#define FOLDER(test) \
+    cmocka_unit_test_setup_teardown(test, checkpoint_folder_make, checkpoint_folder_remove)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FOLDER(names_sort_as_steps_do),
+        FOLDER(nothing_is_found_where_there_is_nothing),
+        FOLDER(the_last_one_that_was_written_to_its_end_is_found),
+        FOLDER(latest_decides_and_not_the_number),
+        FOLDER(without_the_one_that_latest_names_the_newest_is_taken_with_a_warning),
+        FOLDER(what_latest_may_not_say_is_refused),
+        FOLDER(partial_ones_are_named_and_the_next_save_removes_them),
+        FOLDER(a_whole_one_of_the_same_step_is_replaced),
+        FOLDER(the_oldest_go_and_never_the_latest_or_a_later_one),
+        FOLDER(clearing_removes_all_checkpoints_and_nothing_else),
+    };
+
+    return cmocka_run_group_tests_name("checkpoint_store", tests, NULL, NULL);
+}

@@ -1,0 +1,282 @@
+/* A run that goes on from a checkpoint is the run that was not interrupted, to the last bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/engine.h"
+#include "tests/stages/base_run.h"
+#include "tests/stages/checkpoint_folder.h"
+
+#define STEPS 12
+
+static char dir_override[96];
+static char every_override[48];
+
+static void add(struct base_run *base, const char *override)
+{
+    int at = 0;
+
+    while (base->more[at] != NULL) {
+        at++;
+    }
+    assert_true(at < BASE_MORE);
+    base->more[at] = override;
+}
+
+/* `base` for `steps` steps with a checkpoint after each `every`, from the last one where `resumes`. */
+static void train(const struct base_run *base, int steps, int every, bool resumes,
+                  struct rig_result *run)
+{
+    struct base_run one = *base;
+
+    (void)snprintf(dir_override, sizeof(dir_override), "checkpoint.dir=%s/c", checkpoint_folder());
+    (void)snprintf(every_override, sizeof(every_override), "checkpoint.every=%d", every);
+    one.steps = steps;
+    add(&one, dir_override);
+    add(&one, every_override);
+    add(&one, resumes ? "checkpoint.resume=must" : "checkpoint.resume=never");
+    base_train(&one, run);
+}
+
+static void assert_same_end(const struct rig_result *run, const struct rig_result *unbroken,
+                            int64_t first)
+{
+    char text[256];
+
+    assert_int_equal(run->first, first);
+    if (!rig_same_end(run, unbroken, text, sizeof(text))) {
+        fail_msg("resumed from step %d: %s", (int)first, text);
+    }
+}
+
+/* The learning rate still rises in the first part and falls in the second (H21). */
+#define RISES "optimizer.warmup_steps=3"
+#define FALLS "optimizer.lr_schedule=cosine"
+
+/* A loss scale that changes before and after the checkpoint, and would at other steps without its state. */
+#define GROWS "precision.growth_interval=3"
+
+static const struct base_run layouts[] = {
+    {.more = {RISES, FALLS}},
+    {.pp = 2, .dp = 2, .more = {RISES, FALLS}},
+    {.tp = 2, .micro_batch = 2, .more = {RISES, FALLS}},
+    {.pp = 2, .virtual_stages = 2, .more = {RISES, FALLS}},
+    {.pp = 2, .tp = 2, .dp = 2, .more = {RISES, FALLS}},
+    {.pp = 2, .more = {RISES, "model.tied_embeddings=false"}},
+    {.more = {RISES, FALLS, "precision.dtype=bf16"}},
+    {.pp = 2, .dp = 2, .more = {RISES, "precision.dtype=bf16", "parallel.zero_stage=1"}},
+    {.pp = 2, .more = {FALLS, "precision.dtype=fp16", GROWS}},
+    {.pp = 2, .tp = 2, .more = {FALLS, "model.dropout=0.1", "train.recompute=full"}},
+    {.dp = 2, .more = {FALLS, "optimizer.name=sgd", "parallel.zero_stage=2"}},
+    {.pp = 2, .tp = 2, .more = {FALLS, "model.dropout=0.1", "parallel.sequence_parallel=true"}},
+};
+
+#define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+
+/* decay_steps follows the number of steps unless it is given. */
+static void check_layout(const struct base_run *layout)
+{
+    static struct rig_result unbroken;
+    static struct rig_result part;
+    static struct rig_result run;
+    struct base_run base = *layout;
+
+    add(&base, "optimizer.decay_steps=12");
+    base.steps = STEPS;
+    base_train(&base, &unbroken);
+    train(&base, 5, 5, false, &part);
+    train(&base, STEPS, STEPS, true, &run);
+    assert_same_end(&run, &unbroken, 5);
+    rig_release(&unbroken);
+    rig_release(&part);
+    rig_release(&run);
+}
+
+static void test_a_resumed_run_has_the_bits_of_an_unbroken_one_in_every_layout(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < LAYOUTS; i++) {
+        assert_int_equal(checkpoint_folder_make(NULL), 0);
+        check_layout(&layouts[i]);
+        assert_int_equal(checkpoint_folder_remove(NULL), 0);
+    }
+}
+
+/* Which sequences each step had, by place in the global batch, as the first stage's loaders gave them. */
+struct log {
+    uint64_t print[RIG_STEPS_MOST][BASE_BATCH];
+};
+
+static void keep_batch(void *context, const struct engine *engine)
+{
+    struct log *log = context;
+    const struct loader_batch *batch = &engine->worker.run.batch;
+    const struct config_train *train = &engine->config->train;
+    int64_t positions = engine->config->model.seq_len;
+
+    /* Micro-batches of one row: row i of replica d is (i·dp + d) of the global batch. */
+    for (int64_t i = 0; batch->tokens != NULL && i < train->num_microbatches; i++) {
+        int64_t place = i * engine->grid.shape.dp + engine->grid.dp;
+
+        log->print[engine->attempts - 1][place] =
+            base_print(BASE_PRINT_START, batch->tokens + i * positions,
+                       (size_t)positions * sizeof(*batch->tokens));
+    }
+}
+
+static int compare_prints(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left;
+    uint64_t b = *(const uint64_t *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+/* All sequences of steps `first` … `end` - 1 are different ones. */
+static void assert_no_repeats(const struct log *log, int first, int end)
+{
+    uint64_t prints[RIG_STEPS_MOST * BASE_BATCH];
+    size_t count = (size_t)(end - first) * BASE_BATCH;
+
+    memcpy(prints, log->print[first], count * sizeof(prints[0]));
+    qsort(prints, count, sizeof(prints[0]), compare_prints);
+    for (size_t i = 1; i < count; i++) {
+        assert_true(prints[i] != prints[i - 1]);
+    }
+}
+
+/* H22: shuffled, over the end of an epoch, and resumed three times. 22 % of 14000 bytes are 96
+ * sequences of 32: 12 steps of 8 an epoch. */
+static void test_the_data_goes_on_where_it_was_and_no_sequence_comes_twice(void **state)
+{
+    static const int stops[] = {5, 10, 15, 20};
+    static struct log logs[2];
+    static struct rig_result run;
+    struct rig_hooks hooks = {.context = &logs[0], .on_step = keep_batch};
+    const struct base_run base = {
+        .dp = 2, .steps = 20, .hooks = &hooks, .more = {"data.split=[0.22, 0.78, 0]"}};
+
+    (void)state;
+    base_train(&base, &run);
+    rig_release(&run);
+    hooks.context = &logs[1];
+    for (int i = 0; i < 4; i++) {
+        train(&base, stops[i], 5, i > 0, &run);
+        assert_int_equal(run.first, i > 0 ? stops[i - 1] : 0);
+        rig_release(&run);
+    }
+    assert_memory_equal(&logs[0], &logs[1], sizeof(logs[0]));
+    assert_no_repeats(&logs[1], 0, 12);
+    assert_no_repeats(&logs[1], 12, 20);
+    /* Another order in the second epoch. */
+    assert_memory_not_equal(logs[1].print[0], logs[1].print[12], sizeof(logs[1].print[0]));
+}
+
+/* Tries to go on with `changes`, up to three; the run is refused with the words. */
+static void check_refusal(const struct base_run *base, const char *const changes[3],
+                          const char *const words[3])
+{
+    static struct rig_result run;
+    struct base_run one = *base;
+    int at = 0;
+
+    one.steps = STEPS;
+    for (int i = 0; i < 3; i++) {
+        if (changes[i] != NULL) {
+            one.more[at++] = changes[i];
+        }
+    }
+    one.more[at++] = dir_override;
+    one.more[at] = "checkpoint.resume=must";
+    base_try(&one, &run);
+    if (run.status != STATUS_ERR_REFUSED) {
+        fail_msg("%s: expected a refusal, got %d", changes[0], (int)run.status);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (words[i] != NULL && strstr(run.message, words[i]) == NULL) {
+            fail_msg("expected \"%s\" in: %s", words[i], run.message);
+        }
+    }
+    rig_release(&run);
+}
+
+/* Of two ranks of which one finds the damage, both refuse, and the message names the file. */
+static void test_a_file_with_another_sum_or_none_is_refused_by_name(void **state)
+{
+    static const char shard[] = "c/step-00000005/shard-pp1-tp0-dp0.safetensors";
+    static struct rig_result run;
+    const struct base_run base = {.pp = 2};
+
+    (void)state;
+    train(&base, 5, 5, false, &run);
+    rig_release(&run);
+    checkpoint_folder_damage(shard, 4001);
+    check_refusal(
+        &base, (const char *const[3]){"train.log_every=1"},
+        (const char *const[3]){"shard-pp1-tp0-dp0.safetensors", "expected the XXH3 sum", "found"});
+    checkpoint_folder_damage(shard, 4001);
+    train(&base, STEPS, STEPS, true, &run);
+    rig_release(&run);
+    checkpoint_folder_write("c/latest", "step-00000005\n");
+    assert_int_equal(unlink(checkpoint_folder_path(shard)), 0);
+    check_refusal(&base, (const char *const[3]){"train.log_every=1"},
+                  (const char *const[3]){"shard-pp1-tp0-dp0.safetensors", "missing"});
+}
+
+static void test_another_training_set_is_refused_unless_it_is_asked_for(void **state)
+{
+    static struct rig_result run;
+    const struct base_run base = {.more = {"data.split=[0.5, 0.5, 0]"}};
+    struct base_run other = {.steps = STEPS, .more = {"data.split=[0.6, 0.4, 0]"}};
+
+    (void)state;
+    train(&base, 5, 5, false, &run);
+    rig_release(&run);
+    check_refusal(&other, (const char *const[3]){"data.split=[0.6, 0.4, 0]"},
+                  (const char *const[3]){"data.split", "0.5", "allow_change"});
+    other.more[1] = "checkpoint.allow_change=[data.split]";
+    train(&other, STEPS, STEPS, true, &run);
+    assert_int_equal(run.first, 5);
+    rig_release(&run);
+}
+
+static void test_a_resumed_run_may_have_another_schedule_and_keeps_its_bits(void **state)
+{
+    static struct rig_result unbroken;
+    static struct rig_result run;
+    const struct base_run base = {.pp = 2, .steps = STEPS};
+    const struct base_run other = {.pp = 2, .schedule = "gpipe"};
+
+    (void)state;
+    base_train(&base, &unbroken);
+    train(&base, 5, 5, false, &run);
+    rig_release(&run);
+    train(&other, STEPS, STEPS, true, &run);
+    assert_same_end(&run, &unbroken, 5);
+    rig_release(&run);
+    rig_release(&unbroken);
+}
+
+#define FOLDER(test) \
+    cmocka_unit_test_setup_teardown(test, checkpoint_folder_make, checkpoint_folder_remove)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_resumed_run_has_the_bits_of_an_unbroken_one_in_every_layout),
+        FOLDER(test_the_data_goes_on_where_it_was_and_no_sequence_comes_twice),
+        FOLDER(test_a_file_with_another_sum_or_none_is_refused_by_name),
+        FOLDER(test_another_training_set_is_refused_unless_it_is_asked_for),
+        FOLDER(test_a_resumed_run_may_have_another_schedule_and_keeps_its_bits),
+    };
+
+    return cmocka_run_group_tests_name("resume_runs", tests, base_make, base_remove);
+}
