@@ -80,10 +80,22 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     return remove(path) == 0 || errno == ENOENT ? 0 : -1;
 }
 
+/* Goes on whatever comes of one. */
+static int discard_entry(const char *path, const struct stat *info, int kind, struct FTW *place)
+{
+    (void)remove_entry(path, info, kind, place);
+    return 0;
+}
+
 enum status folder_remove(const char *path)
 {
     if (nftw(path, remove_entry, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT) {
         return fail("removing", path, errno);
     }
     return STATUS_OK;
+}
+
+void folder_discard(const char *path)
+{
+    (void)nftw(path, discard_entry, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
 }

@@ -35,6 +35,10 @@ enum status folder_replace(const char *from, const char *to);
  * where there is nothing. */
 enum status folder_remove(const char *path);
 
+/* Removes of it what can be removed, and says nothing: for what has failed already, and where others
+ * may still be writing. Whoever of several calls it last leaves nothing. */
+void folder_discard(const char *path);
+
 #ifdef __cplusplus
 }
 #endif

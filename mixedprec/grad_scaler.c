@@ -32,7 +32,8 @@ void grad_scaler_init(struct grad_scaler *scaler, const struct grad_scaler_confi
     }
     *scaler = (struct grad_scaler){
         .config = *config,
-        .state = {.scale = config->initial_scale,
+        .state = {.dynamic = config->dynamic,
+                  .scale = config->initial_scale,
                   .hysteresis_left = config->dynamic ? config->hysteresis : 0},
     };
 }
@@ -98,7 +99,7 @@ enum status grad_scaler_restore(struct grad_scaler *scaler, const struct grad_sc
                            " of hysteresis left: expected numbers from 0 on",
                            state->good_steps, state->hysteresis_left);
     }
-    if (!config->dynamic) {
+    if (!config->dynamic || !state->dynamic) {
         return STATUS_OK;
     }
     scaler->state = *state;

@@ -46,6 +46,7 @@ struct grad_scaler_config {
 
 /* What a checkpoint keeps. */
 struct grad_scaler_state {
+    bool dynamic; /* where it is not, the two counts say nothing */
     double scale;
     int64_t good_steps;      /* finite ones since the scale grew, or since one that was not */
     int64_t hysteresis_left; /* in [0, hysteresis] */
@@ -72,8 +73,9 @@ void grad_scaler_init(struct grad_scaler *scaler, const struct grad_scaler_confi
 enum grad_scaler_change grad_scaler_update(struct grad_scaler *scaler, bool found_inf);
 
 /* Goes on from a state that was kept. What no run could have kept is STATUS_ERR_REFUSED with the
- * number; what the present config does not allow any more is brought to the nearest that it does, and
- * a constant scale stays the config's. */
+ * number; what the present config does not allow any more is brought to the nearest that it does. A
+ * constant scale stays the config's, and a dynamic one that was constant begins as a first one: the
+ * constant says nothing of how large a scale the gradients bear. */
 enum status grad_scaler_restore(struct grad_scaler *scaler, const struct grad_scaler_state *state);
 
 #ifdef __cplusplus

@@ -22,8 +22,7 @@ static enum status update_param(const struct param *param, const struct step *st
     struct stream *stream = device_stream(device);
     const float *grad = param->grad + param->own_first;
     float weight_decay = param->decays ? step->weight_decay : 0.0F;
-    void *copy =
-        param->type == DTYPE_FP32 ? NULL : dtype_at(param->weight, param->type, param->own_first);
+    void *copy = param->type == DTYPE_FP32 ? NULL : param_own_weight(param);
     struct adam_step adam = step->adam;
     struct sgd_step sgd = step->sgd;
 

@@ -42,7 +42,7 @@ int optimizer_moments(enum optimizer_kind kind);
 
 /* Update `update` = 1, 2, ... of what this replica owns of every parameter, with learning rate `lr`;
  * gradients are multiplied by `grad_scale`, the clip coefficient over the loss scale, on the way and
- * left as they are. Copies of 16 bits are rounded in the same pass; no param_update_weights() is needed. */
+ * left as they are. Copies of 16 bits are rounded in the same pass. */
 enum status optimizer_update(const struct optimizer_config *config, struct params *params,
                              struct device *device, int64_t update, double lr, double grad_scale);
 

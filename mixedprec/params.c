@@ -35,6 +35,7 @@ enum status params_add(struct params *params, const struct param *param)
     *added = *param;
     added->elems = (size_t)param->rows * (size_t)param->cols;
     added->type = param->fp32 ? DTYPE_FP32 : params->type;
+    added->room = added->elems;
     if (param->shard.blocks == 0) {
         added->shard =
             (struct param_shard){.whole_rows = param->rows, .whole_cols = param->cols, .blocks = 1};
@@ -76,12 +77,12 @@ static void carve(struct params *params)
     for (int32_t i = 0; i < params->count; i++) {
         struct param *param = &params->table[i];
 
-        param->weight = arena_take(&params->weights, param->elems, dtype_bytes(param->type));
+        param->weight = arena_take(&params->weights, param->room, dtype_bytes(param->type));
         param->grad = arena_take_floats(&params->gradients, param->elems);
         if (param->type != DTYPE_FP32) {
             param->main = arena_take_floats(&params->main, param->own_elems);
         } else if (param->weight != NULL) {
-            param->main = (float *)param->weight + param->own_first;
+            param->main = param_own_weight(param);
         }
         param->moment1 = arena_take_floats(&params->moments, param->own_elems);
         if (!params->one_moment) {
@@ -122,6 +123,24 @@ void params_shard(struct params *params, int32_t replicas, int32_t index)
     }
 }
 
+void params_scatter(struct params *params, int32_t replicas)
+{
+    for (int32_t i = 0; i < params->count; i++) {
+        struct param *param = &params->table[i];
+        size_t first = 0;
+
+        if (param->by_layer && param->sliced) {
+            param->scattered = true;
+            comm_slice(param->elems, replicas, 0, &first, &param->room);
+        }
+    }
+}
+
+void *param_own_weight(const struct param *param)
+{
+    return dtype_at(param->weight, param->type, param->scattered ? 0 : param->own_first);
+}
+
 enum status params_place(struct params *params)
 {
     if (params->weights.memory == NULL) {
@@ -148,12 +167,14 @@ struct param *params_find(const struct params *params, const char *name)
     return NULL;
 }
 
-/* Rounds `elems` numbers into a tensor of 16 bits, one by one: only a start or a load does it. */
+/* Rounds `elems` numbers into a tensor, one by one: only a start or a load does it. */
 static void round_into(void *out, enum dtype type, const float *in, size_t elems)
 {
     uint16_t *halves = out;
 
-    if (type == DTYPE_BF16) {
+    if (type == DTYPE_FP32) {
+        memcpy(out, in, elems * sizeof(float));
+    } else if (type == DTYPE_BF16) {
         for (size_t e = 0; e < elems; e++) {
             halves[e] = dtype_to_bf16(in[e]);
         }
@@ -173,34 +194,17 @@ void param_put(struct param *param, size_t first, size_t elems, const float *val
     ENSURE(param->weight != NULL, "%s has no memory yet", param->name);
     ENSURE(first <= param->elems && elems <= param->elems - first,
            "%s: %zu elements from %zu, of %zu", param->name, elems, first, param->elems);
-    if (param->type == DTYPE_FP32) {
-        memcpy((float *)param->weight + first, values, elems * sizeof(float));
-        return;
+    if (!param->scattered) {
+        round_into(dtype_at(param->weight, param->type, first), param->type, values, elems);
+    } else if (begin < end) {
+        round_into(dtype_at(param->weight, param->type, begin - param->own_first), param->type,
+                   values + (begin - first), end - begin);
     }
-    round_into(dtype_at(param->weight, param->type, first), param->type, values, elems);
-    if (begin < end) {
+    if (begin < end && param->type != DTYPE_FP32) {
         ENSURE(param->main != NULL, "%s has no main params yet", param->name);
         memcpy(param->main + (begin - param->own_first), values + (begin - first),
                (end - begin) * sizeof(float));
     }
-}
-
-static enum status round_main(const struct param *param, struct device *device)
-{
-    if (param->type == DTYPE_FP32) {
-        return STATUS_OK;
-    }
-    return device_kernels(device)->convert(dtype_at(param->weight, param->type, param->own_first),
-                                           param->type, param->main, DTYPE_FP32, param->own_elems,
-                                           device_stream(device));
-}
-
-enum status param_update_weights(const struct params *params, struct device *device)
-{
-    for (int32_t i = 0; i < params->count; i++) {
-        TRY(round_main(&params->table[i], device));
-    }
-    return STATUS_OK;
 }
 
 /* Elements `first` … of the shard, which are those from `whole` on of the whole tensor. */

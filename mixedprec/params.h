@@ -3,7 +3,8 @@
  *
  * A table of named tensors and their buffers. Each tensor begins on an arena boundary:
  *
- *   weights    the model's copy, in the number format of the model: what F and I read
+ *   weights    the model's copy, in the number format of the model: what F and I read. Whole, or,
+ *              scattered, the slice that this replica owns
  *   gradients  fp32, whole
  *   main       fp32 main params, which the optimizer updates: of what this replica owns. A tensor
  *              whose copy is fp32 has none of its own: there the copy is the main param
@@ -59,14 +60,18 @@ struct param {
         by_rows; /* each shard adds up the gradient over its own rows: summed over TP once a step */
     bool decays; /* matrices only: weight decay leaves one-dimensional parameters alone */
     bool fp32;   /* its copy is fp32 in every training: layer norms */
+    bool by_layer;    /* F and I ask for it layer by layer, so that its copy may be scattered */
+    bool scattered;   /* the copy here is the own slice alone, see params_scatter() */
     int32_t norm_key; /* which partial sum of the gradient norm it belongs to */
     float init_std;   /* > 0: N(0, std²) */
     float init_value; /* otherwise this */
     uint32_t site;    /* with `layer` names its random numbers */
     uint32_t layer;
     enum dtype type; /* of the model's copy; set by params_add() */
-    void
-        *weight; /* the model's copy; into the buffers, as all that follow; set by params_place() */
+    size_t room;     /* elements of the copy; scattered, of the largest replica's */
+    /* The model's copy, or, scattered, what is here of it; into the buffers, as all that follow; set
+     * by params_place(). */
+    void *weight;
     float *grad;
     float *main;    /* own_elems; into `weight` where that is fp32 */
     float *moment1; /* own_elems */
@@ -104,6 +109,14 @@ void param_slice(struct param *param, size_t first, size_t elems);
  * `index` of each, which may be empty. Nothing where there is one replica. Before params_measure(). */
 void params_shard(struct params *params, int32_t replicas, int32_t index);
 
+/* Of every tensor that may be and is sliced, the model's copy too becomes what each replica owns, at
+ * the same place of the buffer on all of them. Whoever reads such a tensor gathers it. Before
+ * params_measure(). */
+void params_scatter(struct params *params, int32_t replicas);
+
+/* This replica's slice of the model's copy. */
+void *param_own_weight(const struct param *param);
+
 /* Allocates what params_measure() planned, where no memory was given yet (arena_place()), and sets
  * the pointers of the table. */
 enum status params_place(struct params *params);
@@ -126,13 +139,9 @@ struct param *params_find(const struct params *params, const char *name);
 /* Weights from the table's init rule, by (seed, site, layer, element of the whole tensor) alone. */
 void params_initialize(struct params *params, uint64_t seed);
 
-/* Makes `values` the elements `first` … of this shard: rounded in the model's copy, exact in the main
- * params where this replica owns them. */
+/* Makes `values` the elements `first` … of this shard: rounded in the model's copy (scattered, where
+ * this replica owns them), exact in the main params where this replica owns them. */
 void param_put(struct param *param, size_t first, size_t elems, const float *values);
-
-/* Rounds the main params that this replica owns into the model's copies, where those are of 16 bits.
- * Slices of other replicas stay as they are. After a load: optimizer_update() does it itself. */
-enum status param_update_weights(const struct params *params, struct device *device);
 
 void params_zero_gradients(struct params *params);
 

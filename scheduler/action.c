@@ -12,8 +12,8 @@ static const char *const kind_texts[ACTION_KINDS] = {
 /* Nine digits always fit an int32_t. */
 #define MOST_DIGITS 9
 
-/* The longest word is SEND_F, RECV_B or REDUCE. */
-#define MOST_LETTERS 6
+/* The longest word is RELEASE_F. */
+#define MOST_LETTERS 9
 
 const char *action_kind_text(enum action_kind kind)
 {
@@ -25,9 +25,10 @@ bool action_is_compute(enum action_kind kind)
     return kind == ACTION_F || kind == ACTION_I || kind == ACTION_W || kind == ACTION_B;
 }
 
-static bool is_message(enum action_kind kind)
+bool action_has_direction(enum action_kind kind)
 {
-    return kind == ACTION_SEND || kind == ACTION_RECV;
+    return kind == ACTION_SEND || kind == ACTION_RECV || kind == ACTION_GATHER ||
+           kind == ACTION_RELEASE;
 }
 
 size_t action_print(const struct action *action, char *text, size_t text_bytes)
@@ -38,7 +39,7 @@ size_t action_print(const struct action *action, char *text, size_t text_bytes)
     if (text_bytes == 0) {
         return 0;
     }
-    if (is_message(kind)) {
+    if (action_has_direction(kind)) {
         written =
             snprintf(text, text_bytes, "%d%s_%c%d", action->virtual_stage, action_kind_text(kind),
                      action->direction == LANE_F ? 'F' : 'B', action->microbatch);
@@ -108,7 +109,7 @@ static bool read_word(struct reader *reader, char word[MOST_LETTERS + 1])
     return letters > 0;
 }
 
-/* "SEND_F" → SEND and LANE_F; the other kinds have one word each. */
+/* "SEND_F" → SEND and LANE_F; kinds without a direction have one word each. */
 static bool parse_word(char *word, struct action *action)
 {
     char *lane = strchr(word, '_');
@@ -125,7 +126,7 @@ static bool parse_word(char *word, struct action *action)
     for (kind = 0; kind < ACTION_KINDS; kind++) {
         if (strcmp(word, kind_texts[kind]) == 0) {
             action->kind = (uint8_t)kind;
-            return is_message((enum action_kind)kind) == (lane != NULL);
+            return action_has_direction((enum action_kind)kind) == (lane != NULL);
         }
     }
     return false;
@@ -143,7 +144,7 @@ static bool parse_all(struct reader *reader, struct action *action)
     }
     skip_blanks(reader);
     bare = !action_is_compute((enum action_kind)action->kind) &&
-           !is_message((enum action_kind)action->kind);
+           !action_has_direction((enum action_kind)action->kind);
     return reader->at == reader->bytes && bare == (action->virtual_stage == ACTION_NONE) &&
            bare == (action->microbatch == ACTION_NONE);
 }
@@ -162,8 +163,8 @@ enum status action_parse(const char *text, size_t text_bytes, struct action *act
     if (!parse_all(&reader, &action)) {
         return status_note(STATUS_ERR_REFUSED,
                            "\"%.*s\" is not an action: expected virtual stage, kind and "
-                           "micro-batch as in 2F0, 2I0, 2W0, 2B0, 2SEND_F0, 2RECV_B0, or SYNC, "
-                           "REDUCE, STEP",
+                           "micro-batch as in 2F0, 2I0, 2W0, 2B0, 2SEND_F0, 2RECV_B0, "
+                           "2GATHER_F0, 2RELEASE_B0, or SYNC, REDUCE, STEP",
                            (int)(text_bytes < 32 ? text_bytes : 32), text);
     }
     for (i = 0; i < ACTION_DEPENDS; i++) {

@@ -2,8 +2,8 @@
  * action -- one thing that one pipeline rank does for one micro-batch, as data.
  *
  * A plan is lists of these. In the text form an action reads as in PyTorch's pipelining CSV:
- * virtual stage, kind, micro-batch (`2F0`, `2I0`, `2W0`, `2B0`, `2SEND_F0`, `3RECV_F0`), and the
- * actions of a whole rank are bare words (`SYNC`, `REDUCE`, `STEP`).
+ * virtual stage, kind, micro-batch (`2F0`, `2I0`, `2W0`, `2B0`, `2SEND_F0`, `3RECV_F0`,
+ * `2GATHER_F0`), and the actions of a whole rank are bare words (`SYNC`, `REDUCE`, `STEP`).
  */
 #ifndef SCHEDULER_ACTION_H
 #define SCHEDULER_ACTION_H
@@ -19,16 +19,18 @@ extern "C" {
 #endif
 
 /* kind, text */
-#define ACTION_TABLE(X)                                                              \
-    X(F, "F")           /* forward; on the last virtual stage with the fused head */ \
-    X(I, "I")           /* input gradient, biases and layer norms */                 \
-    X(W, "W")           /* weight gradient */                                        \
-    X(B, "B")           /* I, then W */                                              \
-    X(SEND, "SEND")     /* a message leaves its out buffer */                        \
-    X(RECV, "RECV")     /* a message is in its landing buffer */                     \
-    X(SYNC, "SYNC")     /* tied word embedding: the head's gradient to its owner */  \
-    X(REDUCE, "REDUCE") /* gradients over replicas, or shards with own rows */       \
-    X(STEP, "STEP")     /* flags, norm, update; the last action of a rank */
+#define ACTION_TABLE(X)                                                                \
+    X(F, "F")             /* forward; on the last virtual stage with the fused head */ \
+    X(I, "I")             /* input gradient, biases and layer norms */                 \
+    X(W, "W")             /* weight gradient */                                        \
+    X(B, "B")             /* I, then W */                                              \
+    X(SEND, "SEND")       /* a message leaves its out buffer */                        \
+    X(RECV, "RECV")       /* a message is in its landing buffer */                     \
+    X(SYNC, "SYNC")       /* tied word embedding: the head's gradient to its owner */  \
+    X(REDUCE, "REDUCE")   /* gradients over replicas, or shards with own rows */       \
+    X(GATHER, "GATHER")   /* from here on F, I or B can ask for the chunk's layers */  \
+    X(RELEASE, "RELEASE") /* it has asked for the last one */                          \
+    X(STEP, "STEP")       /* flags, norm, update; the last action of a rank */
 
 enum action_kind {
 #define X(kind, text) ACTION_##kind,
@@ -37,7 +39,8 @@ enum action_kind {
     ACTION_KINDS
 };
 
-/* F carries activations to the next virtual stage, B gradients to the previous one. */
+/* F carries activations to the next virtual stage, B gradients to the previous one. A GATHER or
+ * RELEASE has F around an F and B around an I or B. */
 enum lane_direction {
     LANE_F,
     LANE_B,
@@ -49,7 +52,7 @@ enum lane_direction {
 
 struct action {
     uint8_t kind;          /* enum action_kind */
-    uint8_t direction;     /* enum lane_direction, of SEND and RECV; else LANE_F */
+    uint8_t direction;     /* enum lane_direction, of SEND, RECV, GATHER, RELEASE; else LANE_F */
     uint16_t chunk;        /* place among the chunks of this rank, 0 … v-1 */
     int32_t virtual_stage; /* 0 … p·v-1; ACTION_NONE for SYNC, REDUCE, STEP */
     int32_t microbatch;    /* 0 … m-1; ACTION_NONE for SYNC, REDUCE, STEP */
@@ -65,7 +68,8 @@ struct action {
                          the next (F) or previous (I, B) virtual stage that it is written to. The
                          consumer's `landing` names the same buffer */
     /* Earlier actions of the same rank, by index in its line, that must have ended before this
-     * one may start: its message, its own earlier half, the SEND that still holds the out buffer.
+     * one may start: its message, its own earlier half, the SEND that still holds the out buffer,
+     * its GATHER.
      * Filled from the front. Order of the line itself is not repeated here. */
     int32_t depends[ACTION_DEPENDS];
 };
@@ -74,6 +78,9 @@ struct action {
 const char *action_kind_text(enum action_kind kind);
 
 bool action_is_compute(enum action_kind kind);
+
+/* Whether the text form says a direction: SEND, RECV, GATHER, RELEASE. */
+bool action_has_direction(enum action_kind kind);
 
 /* Writes the text form, cut to `text_bytes`; returns its length. 32 bytes are always enough. */
 size_t action_print(const struct action *action, char *text, size_t text_bytes);

@@ -17,9 +17,10 @@
  * A SEND waits for the compute action before it in the line, too, its producer or not: whoever
  * walks the line may wait inside issue() until that one has ended (scheduler/worker.h), and posts
  * the message only then. Nothing else of this pipeline that stands between can hold up the line: a
- * SEND, a SYNC and a REDUCE name compute actions only, and a RECV nothing (scheduler/plan_index.h).
+ * SEND, a SYNC and a REDUCE name compute actions only, a RELEASE does, a GATHER names the RELEASE
+ * before it, and a RECV nothing (scheduler/plan_index.h).
  *
- * Collectives over replicas and TP shards (in F, I and W, the head's SYNC, REDUCE) need no edges
+ * Collectives over replicas and TP shards (in F, I and W, GATHER, the head's SYNC, REDUCE) need no edges
  * either. All replicas and shards run the same plan, and a collective joins the same action of
  * each: the graph of the whole job is one copy of this graph a replica and shard, with those nodes
  * merged. Take every node of it to the action that it is a copy of: an edge falls on an edge of

@@ -258,12 +258,14 @@ static enum status check_empty(const struct lifetimes *lifetimes, int32_t i)
     const struct action *action = &lifetimes->plan->lines[lifetimes->rank].actions[i];
     bool message = action->kind == ACTION_SEND || action->kind == ACTION_RECV;
     bool compute = action_is_compute((enum action_kind)action->kind);
+    bool staged = compute || action_has_direction((enum action_kind)action->kind);
 
     if ((!message && (action->peer != ACTION_NONE || action->sequence != ACTION_NONE)) ||
         (!compute && (action->slot != ACTION_NONE || action->gradient != ACTION_NONE)) ||
         (action->kind == ACTION_F && action->gradient != ACTION_NONE) ||
         (!compute && action->target != ACTION_NONE) ||
-        (!message && !compute && (action->landing != ACTION_NONE || action->chunk != 0))) {
+        (!message && !compute && action->landing != ACTION_NONE) ||
+        (!staged && action->chunk != 0)) {
         return REFUSAL(lifetimes->plan, lifetimes->rank, i,
                        "has a peer, sequence, slot, gradient set, landing buffer or target that "
                        "this kind of action does not have");
@@ -277,7 +279,7 @@ static enum status check_action(struct lifetimes *lifetimes, int32_t i)
         (enum action_kind)lifetimes->plan->lines[lifetimes->rank].actions[i].kind;
 
     TRY(check_empty(lifetimes, i));
-    if (kind == ACTION_SYNC || kind == ACTION_REDUCE || kind == ACTION_STEP) {
+    if (!action_is_compute(kind) && kind != ACTION_SEND && kind != ACTION_RECV) {
         return STATUS_OK;
     }
     TRY(check_landing(lifetimes, i));

@@ -172,6 +172,37 @@ static enum status put_head_sync(struct lowering *lowering, const struct action 
     return put(lowering, &sync);
 }
 
+/* The GATHER that `action`, which stands right behind it, waits for. It waits in turn until the
+ * action before has given back what it had. */
+static enum status put_gather(struct lowering *lowering, struct action *action,
+                              enum lane_direction direction)
+{
+    struct action gather = derive(action, ACTION_GATHER);
+
+    if (!plan_gathers(lowering->compute)) {
+        return STATUS_OK;
+    }
+    gather.direction = (uint8_t)direction;
+    add_dependency(&gather, lowering->last_release);
+    add_dependency(action, here(lowering));
+    return put(lowering, &gather);
+}
+
+/* Behind `action`, which stands at `at`. */
+static enum status put_release(struct lowering *lowering, const struct action *action, int32_t at,
+                               enum lane_direction direction)
+{
+    struct action release = derive(action, ACTION_RELEASE);
+
+    if (!plan_gathers(lowering->compute)) {
+        return STATUS_OK;
+    }
+    release.direction = (uint8_t)direction;
+    add_dependency(&release, at);
+    lowering->last_release = here(lowering);
+    return put(lowering, &release);
+}
+
 static enum status lower_forward(struct lowering *lowering, const struct action *source)
 {
     const struct plan *plan = lowering->compute;
@@ -181,6 +212,7 @@ static enum status lower_forward(struct lowering *lowering, const struct action 
 
     TRY(put_source(lowering, &action, LANE_F));
     add_out_buffer(lowering, &action, LANE_F);
+    TRY(put_gather(lowering, &action, LANE_F));
     at = here(lowering);
     action.slot = pool_take(slots);
     lowering->f_at[lowering_cell(lowering, source)] = at;
@@ -191,6 +223,7 @@ static enum status lower_forward(struct lowering *lowering, const struct action 
         give_local(lowering, &action, LANE_F);
     }
     TRY(put(lowering, &action));
+    TRY(put_release(lowering, &action, at, LANE_F));
     TRY(put_send(lowering, &action, at, LANE_F));
     return put_head_sync(lowering, source, at);
 }
@@ -211,6 +244,7 @@ static enum status lower_backward(struct lowering *lowering, const struct action
     TRY(put_source(lowering, &action, LANE_B));
     add_dependency(&action, lowering->f_at[at_cell]);
     add_out_buffer(lowering, &action, LANE_B);
+    TRY(put_gather(lowering, &action, LANE_B));
     at = here(lowering);
     action.slot = lowering->slot_of[at_cell];
     action.gradient = pool_take(gradients);
@@ -224,6 +258,7 @@ static enum status lower_backward(struct lowering *lowering, const struct action
         pool_give(&lowering->slots[source->chunk], action.slot);
     }
     TRY(put(lowering, &action));
+    TRY(put_release(lowering, &action, at, LANE_B));
     return put_send(lowering, &action, at, LANE_B);
 }
 
@@ -289,6 +324,7 @@ static int32_t most_actions(const struct plan *compute, int32_t rank)
             bool split = action->kind == ACTION_B && compute->shape.early_send && sends;
 
             most += plan_source(compute, action->virtual_stage, direction) != ACTION_NONE;
+            most += plan_gathers(compute) ? 2 : 0;
             most += (sends ? 1 : 0) + (split ? 1 : 0);
         }
     }

@@ -8,6 +8,10 @@
  *     here name;
  *   - after F and after I: the SEND of what it made; a B becomes I, SEND, W where early_send and
  *     something is sent, and stays B, SEND otherwise;
+ *   - where weights lie in slices (`gather`), GATHER right before F, I or B, and RELEASE right
+ *     after: one action after the other has the gathered layers of its rank. A B that becomes two
+ *     is GATHER, I, RELEASE, SEND, W: W needs no weights. Which chunks have layers no plan knows;
+ *     one without gathers nothing;
  *   - SYNC on the rank of the last virtual stage right after its last F (the head's gradient is
  *     complete then), on the rank of virtual stage 0 before STEP; training plans only;
  *   - REDUCE, with replicas or shards that have rows of their own, behind the last compute action and the last SEND of every rank, and

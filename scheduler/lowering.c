@@ -75,6 +75,7 @@ void lowering_begin_line(struct lowering *lowering, int32_t rank)
 
     lowering->rank = rank;
     lowering->forwards = 0;
+    lowering->last_release = ACTION_NONE;
     memset(lowering->f_at, 0xff, CELL_TABLES * v * m * sizeof(int32_t));
     for (chunk = 0; chunk < POOLS * v; chunk++) {
         lowering->slots[chunk].free = lowering->free_numbers + chunk * m;

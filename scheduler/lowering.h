@@ -32,10 +32,11 @@ struct lowering {
     const struct plan_index *index; /* borrows; of `compute` */
     struct plan *lowered;           /* borrows */
     int32_t rank;
-    int32_t source;   /* index of the action of the compute line that is being lowered */
-    int32_t forwards; /* of the last virtual stage, so far */
-    int32_t *f_at;    /* index of the F in the lowered line */
-    int32_t *i_at;    /* of the I or B */
+    int32_t source;       /* index of the action of the compute line that is being lowered */
+    int32_t forwards;     /* of the last virtual stage, so far */
+    int32_t last_release; /* index of the RELEASE before */
+    int32_t *f_at;        /* index of the F in the lowered line */
+    int32_t *i_at;        /* of the I or B */
     int32_t *slot_of;
     int32_t *gradient_of;
     int32_t *local_of[LANE_DIRECTIONS];   /* landing buffer that a chunk of this rank wrote to */

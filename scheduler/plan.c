@@ -208,6 +208,11 @@ bool plan_reduces(const struct plan *plan)
     return plan->shape.reduce && plan_trains(plan);
 }
 
+bool plan_gathers(const struct plan *plan)
+{
+    return plan->shape.gather;
+}
+
 const struct plan_buffers *plan_buffers_of(const struct plan *plan, int32_t rank, int32_t chunk)
 {
     return &plan->buffers[(size_t)rank * (size_t)plan->shape.virtual_stages + (size_t)chunk];

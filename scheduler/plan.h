@@ -3,7 +3,7 @@
  *
  * Generators (scheduler/generate.h) make compute-only plans: F, B or I and W in an order.
  * Lowering (scheduler/lower.h) adds everything else, once and deterministically: SEND, RECV,
- * landing buffers, slots, SYNC, REDUCE, STEP. The lowered plan is what is validated, simulated,
+ * landing buffers, slots, GATHER, RELEASE, SYNC, REDUCE, STEP. The lowered plan is what is validated, simulated,
  * traced and run. All replicas and TP shards of a pipeline run the same plan.
  *
  * Buffers of a chunk, all numbered by the plan:
@@ -62,6 +62,8 @@ struct plan_shape {
     bool embedding_sync;    /* tied embedding and p > 1: a SYNC on the first and the last rank */
     bool
         reduce; /* gradients are summed over replicas, or shards with rows of their own; a REDUCE on each rank */
+    bool gather; /* dp > 1 and ZeRO 3: the weights of layers lie in slices, one a replica; a GATHER
+                    and a RELEASE around each F, and each I or B */
 };
 
 struct plan_line {
@@ -131,6 +133,9 @@ bool plan_syncs(const struct plan *plan);
 
 /* Whether every rank sums gradients over replicas, or over shards with rows of their own: REDUCE on each. */
 bool plan_reduces(const struct plan *plan);
+
+/* Whether F, I and B ask for weights that lie in slices: GATHER and RELEASE around each. */
+bool plan_gathers(const struct plan *plan);
 
 const struct plan_buffers *plan_buffers_of(const struct plan *plan, int32_t rank, int32_t chunk);
 

@@ -111,13 +111,19 @@ static enum status make_lanes(struct plan_index *index, const struct plan *plan)
     return STATUS_OK;
 }
 
+static bool is_gathering(const struct action *action)
+{
+    return action->kind == ACTION_GATHER || action->kind == ACTION_RELEASE;
+}
+
 /* Whether an action like `action` may name `other`. Whoever walks the line may wait for a dependency
- * where the action stands, so only compute and STEP, whose waits the graph knows, name a message. */
+ * where the action stands, so only compute and STEP, whose waits the graph knows, name a message. A
+ * GATHER and a RELEASE have ended when the compute before them has. */
 static bool may_name(const struct action *action, const struct action *other)
 {
     return action_is_compute((enum action_kind)action->kind) || action->kind == ACTION_STEP ||
-           (action->kind != ACTION_RECV &&
-            (action_is_compute((enum action_kind)other->kind) || other->kind == ACTION_REDUCE));
+           (action->kind != ACTION_RECV && (action_is_compute((enum action_kind)other->kind) ||
+                                            other->kind == ACTION_REDUCE || is_gathering(other)));
 }
 
 static enum status check_depends(const struct plan *plan, int32_t rank, int32_t i)
@@ -171,10 +177,23 @@ static enum status check_message(const struct plan *plan, int32_t rank, int32_t 
     return STATUS_OK;
 }
 
+static enum status check_gathering(const struct plan *plan, int32_t rank, int32_t i)
+{
+    const struct action *action = &plan->lines[rank].actions[i];
+
+    if (!plan->lowered || !plan_gathers(plan)) {
+        return REFUSAL(plan, rank, i, "has no place in this plan");
+    }
+    if (action->direction >= LANE_DIRECTIONS) {
+        return REFUSAL(plan, rank, i, "direction %d is not known", action->direction);
+    }
+    return STATUS_OK;
+}
+
 /* SYNC, REDUCE and STEP are of a whole rank. */
 static bool has_virtual_stage(enum action_kind kind)
 {
-    return action_is_compute(kind) || kind == ACTION_SEND || kind == ACTION_RECV;
+    return action_is_compute(kind) || action_has_direction(kind);
 }
 
 /* Everything that can be said about an action without looking at another. */
@@ -182,6 +201,7 @@ static enum status check_action(const struct plan *plan, int32_t rank, int32_t i
 {
     const struct action *action = &plan->lines[rank].actions[i];
 
+    TRY(is_gathering(action) ? check_gathering(plan, rank, i) : STATUS_OK);
     TRY(check_depends(plan, rank, i));
     if (action->kind >= ACTION_KINDS) {
         return REFUSAL(plan, rank, i, "kind %d is not one of %d", action->kind, (int)ACTION_KINDS);
@@ -202,6 +222,9 @@ static enum status check_action(const struct plan *plan, int32_t rank, int32_t i
     if (action->microbatch < 0 || action->microbatch >= plan->shape.microbatches) {
         return REFUSAL(plan, rank, i, "micro-batch %d is outside 0 to %d", action->microbatch,
                        plan->shape.microbatches - 1);
+    }
+    if (is_gathering(action)) {
+        return STATUS_OK;
     }
     if (!action_is_compute((enum action_kind)action->kind)) {
         return check_message(plan, rank, i);

@@ -6,7 +6,7 @@
  * both: cells end at blanks or commas, empty cells are idle, the prefix `rank N:` may stand or not,
  * and `#` begins a comment.
  *
- * Reading strips what lowering adds (SEND, RECV, SYNC, REDUCE, STEP, and the UNSHARD, RESHARD,
+ * Reading strips what lowering adds (SEND, RECV, GATHER, RELEASE, SYNC, REDUCE, STEP, and the UNSHARD, RESHARD,
  * REDUCE_GRAD of others), so that a lowered file is lowered again by the same rules as any plan.
  * The file is not trusted: every refusal names file, line, column and text.
  */

@@ -26,6 +26,8 @@ double plan_action_cost(const struct plan_costs *costs, const struct action *act
         return costs->I[action->virtual_stage] + costs->W[action->virtual_stage];
     case ACTION_RECV:
         return costs->message;
+    case ACTION_GATHER:
+        return costs->gather;
     default:
         return 0.0;
     }

@@ -26,6 +26,7 @@ struct plan_costs {
     const double *I;
     const double *W;
     double message; /* latency c of a message */
+    double gather;  /* of what a GATHER lets through before F, I or B can begin */
     bool unbounded; /* landing and out buffers never bind */
 };
 
@@ -39,7 +40,8 @@ struct simulation {
     double *times; /* owns; private to simulate.c */
 };
 
-/* How long the action takes: that of a chunk, the latency of a message for a RECV, else nothing. */
+/* How long the action takes: that of a chunk, the latency of a message for a RECV, what a
+ * GATHER takes, else nothing. */
 double plan_action_cost(const struct plan_costs *costs, const struct action *action);
 
 /* STATUS_ERR_REFUSED where the plan deadlocks (it was not validated then). */

@@ -49,6 +49,7 @@ struct timeline {
     X(OPTIMIZER, "#b99cf0", "optimizer") \
     X(STEP, "#bcc6d2", "step")           \
     X(REDUCE, "#6fcfc3", "reduction")    \
+    X(GATHER, "#9fd8e8", "gathering")    \
     X(SYNC, "#ee7fb0", "embedding sync") \
     X(DATA, "#d2b48c", "data")           \
     X(EVALUATE, "#dccbe8", "evaluation") \

@@ -30,6 +30,7 @@ extern "C" {
     X(RECV, "recv", "recv")       /* from the wish for a message to its use */        \
     X(SYNC, "sync", "embedding")  /* embedding group: gradient there, weights back */ \
     X(REDUCE, "reduce", "reduce") /* gradients are summed over replicas and shards */ \
+    X(GATHER, "gather", "gather") /* weights come from the replicas before F or I */  \
     X(STEP, "step", "control")    /* the STEP round trip */                           \
     X(OPTIMIZER, "optimizer", "optimizer")                                            \
     X(DATA, "data", "data") /* waiting for the loader */                              \

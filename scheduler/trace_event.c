@@ -60,6 +60,8 @@ enum trace_track trace_track_of(const struct span *span)
         return TRACE_TRACK_EMBEDDING;
     case TRACE_REDUCE:
         return TRACE_TRACK_REDUCE;
+    case TRACE_GATHER:
+        return TRACE_TRACK_GATHER;
     case TRACE_OPTIMIZER:
         return TRACE_TRACK_OPTIMIZER;
     case TRACE_DATA:
@@ -77,6 +79,21 @@ const char *trace_track_name(enum trace_track track)
     return track_names[track];
 }
 
+/* What such a span is of in a plan, where its text form says a direction; else ACTION_KINDS. */
+static enum action_kind directed_kind(uint32_t kind)
+{
+    switch (kind) {
+    case TRACE_SEND:
+        return ACTION_SEND;
+    case TRACE_RECV:
+        return ACTION_RECV;
+    case TRACE_GATHER:
+        return ACTION_GATHER;
+    default:
+        return ACTION_KINDS;
+    }
+}
+
 size_t trace_event_name(const struct span *span, char *out, size_t out_bytes)
 {
     int32_t stage = span->args[TRACE_ARG_VIRTUAL_STAGE];
@@ -85,15 +102,14 @@ size_t trace_event_name(const struct span *span, char *out, size_t out_bytes)
     int length = 0;
 
     if (stage < 0 || microbatch < 0 ||
-        (!trace_kind_is_compute(span->kind) && span->kind != TRACE_SEND &&
-         span->kind != TRACE_RECV)) {
+        (!trace_kind_is_compute(span->kind) && directed_kind(span->kind) == ACTION_KINDS)) {
         length = snprintf(out, out_bytes, "%s", trace_kind_name(span->kind));
     } else if (trace_kind_is_compute(span->kind)) {
         length = snprintf(out, out_bytes, "%d%s%d", (int)stage, trace_kind_name(span->kind),
                           (int)microbatch);
     } else {
         length = snprintf(out, out_bytes, "%d%s_%s%d", (int)stage,
-                          span->kind == TRACE_SEND ? "SEND" : "RECV", direction, (int)microbatch);
+                          action_kind_text(directed_kind(span->kind)), direction, (int)microbatch);
     }
     return length < 0 ? 0 : (size_t)length;
 }

@@ -33,6 +33,7 @@ extern "C" {
     X(SEND_B, "send B")       \
     X(EMBEDDING, "embedding") \
     X(REDUCE, "reduce")       \
+    X(GATHER, "gather")       \
     X(OPTIMIZER, "optimizer") \
     X(CONTROL, "control")     \
     X(DATA, "data")

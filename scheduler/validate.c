@@ -6,6 +6,7 @@
 
 #include "scheduler/deadlock.h"
 #include "scheduler/depth.h"
+#include "scheduler/gathering.h"
 #include "scheduler/graph.h"
 #include "scheduler/lifetime.h"
 #include "scheduler/plan_index.h"
@@ -409,6 +410,7 @@ static enum status validate_indexed(const struct plan *plan, const struct plan_i
 {
     TRY(for_each_cell(plan, index, check_complete));
     TRY(for_each_cell(plan, index, check_precedence));
+    TRY(gathering_check(plan));
     TRY(check_lanes(plan, index));
     TRY(lifetime_check_counts(plan));
     TRY(check_deadlock(plan, index));

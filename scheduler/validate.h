@@ -3,7 +3,7 @@
  *
  * Checks, in this order: completeness (every (micro-batch, virtual stage) has one F and either
  * one B or one I and one W; forward-only: one F), placement, precedence on the rank, lanes (the
- * j-th send and the j-th receive of a lane carry the same tag), deadlock freedom at the plan's
+ * j-th send and the j-th receive of a lane carry the same tag), GATHER and RELEASE around F and I, deadlock freedom at the plan's
  * landing buffers, buffer lifetimes (no slot, gradient set, landing or out buffer is written
  * while somebody still reads it), ascending accumulation (per chunk, F of the last virtual stage,
  * I and W in micro-batch order), SYNC, REDUCE and STEP in their places.

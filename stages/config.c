@@ -177,8 +177,9 @@ static void note_replicas(const struct config *config, char *text, size_t text_b
                        "keeps its gradients whole until the step's last W");
     } else if (stage == 3) {
         (void)snprintf(text, text_bytes,
-                       "parallel.zero_stage 3 holds as much as 1: weights and gradients stay whole "
-                       "on every replica");
+                       "parallel.zero_stage 3 shares out weights, and no gradients: a replica "
+                       "adds up its own micro-batches before replicas are summed, for the bits of "
+                       "stage 0, and keeps its gradients whole until the step's last W");
     }
 }
 
@@ -256,4 +257,5 @@ void config_plan_shape(const struct config *config, struct plan_shape *shape_out
     /* Where a plan from a file has both ends on one rank, nothing is synced (plan_syncs()). */
     shape_out->embedding_sync = config->model.tied_embeddings && parallel->pp > 1;
     shape_out->reduce = parallel->dp > 1 || config_splits_rows(config);
+    shape_out->gather = parallel->dp > 1 && parallel->zero_stage == 3;
 }

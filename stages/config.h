@@ -33,10 +33,11 @@ extern "C" {
 #endif
 
 #define CONFIG_TEXT_BYTES  512
-#define CONFIG_STAGES_MOST 1024 /* pp · virtual_stages */
-#define CONFIG_RANKS_MOST  1024 /* pp · tp · dp */
-#define CONFIG_GROUP_MOST  64   /* tp, dp: what a group of the data plane can hold */
-#define CONFIG_NAME_BYTES  48   /* "section.key" with its end */
+#define CONFIG_STAGES_MOST 1024               /* pp · virtual_stages */
+#define CONFIG_RANKS_MOST  1024               /* pp · tp · dp */
+#define CONFIG_STEPS_MOST  ((int64_t)1 << 40) /* and samples of a run */
+#define CONFIG_GROUP_MOST  64                 /* tp, dp: what a group of the data plane can hold */
+#define CONFIG_NAME_BYTES  48                 /* "section.key" with its end */
 #define CONFIG_NAMES_MOST  32
 
 enum config_auto {

@@ -123,7 +123,7 @@ static enum status refuse(const struct config_key *key, const struct config_valu
                            key->name, other->section, other->name,
                            other->change == CHANGE_TAKEN
                                ? "may change without being named here"
-                               : "may not change: the checkpoint's weights are of its old value");
+                               : "may not change: the checkpoint is of its old value");
     }
     suggest(word, hint, sizeof(hint));
     return status_fail(STATUS_ERR_REFUSED,

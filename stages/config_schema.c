@@ -8,7 +8,7 @@
 
 /* A layer count, a head count and the like: above any model, and products of three still fit. */
 #define MANY  ((int64_t)1 << 20)
-#define STEPS ((int64_t)1 << 40)
+#define STEPS CONFIG_STEPS_MOST
 #define WIDE  1e300
 /* Loss scales: round numbers that the scaler takes (GRAD_SCALER_SMALLEST and _LARGEST). */
 #define SCALE_LEAST 1e-18
@@ -154,8 +154,8 @@ static const struct config_key keys[] = {
         "residual stream, messages; nothing where tp is 1",
         PLAIN),
     KEY(parallel, zero_stage, CONFIG_INT, "0",
-        "what replicas share out: 1 main params and optimizer state; 2 (gradients) and 3 (weights) "
-        "hold as much as 1",
+        "what replicas share out: 1 main params and optimizer state; 2 the same, gradients stay "
+        "whole; 3 the weights of layers too, gathered layer by layer",
         BETWEEN(0, 3)),
     KEY(parallel, embedding_sync, CONFIG_CHOICE, "auto",
         "who carries the tied embedding between last and first stage; auto: zmq up to 64 MiB a "
@@ -200,7 +200,7 @@ static const struct config_key keys[] = {
         "where the run's files go; runs/ and the configuration's name unless given", PLAIN),
 
     KEY(optimizer, name, CONFIG_CHOICE, "adam",
-        "adam is AdamW, with decoupled weight decay; sgd has momentum", ONE_OF(optimizers), ASKED),
+        "adam is AdamW, with decoupled weight decay; sgd has momentum", ONE_OF(optimizers), FIXED),
     KEY(optimizer, lr, CONFIG_REAL, NULL, "the largest learning rate", REALS(0.0, 1e6), REQUIRED),
     KEY(optimizer, min_lr, CONFIG_REAL, "0", "the learning rate at decay_steps and after",
         REALS(0.0, 1e6)),
@@ -219,10 +219,10 @@ static const struct config_key keys[] = {
         "the way from weight_decay to end_weight_decay", ONE_OF(wd_schedules), ASKED),
     KEY(optimizer, end_weight_decay, CONFIG_REAL, "weight_decay",
         "linear, cosine: weight decay at weight_decay_steps and after", REALS(0.0, 1e3),
-        WORD("weight_decay", CONFIG_DERIVE)),
+        WORD("weight_decay", CONFIG_DERIVE), ASKED),
     KEY(optimizer, weight_decay_steps, CONFIG_INT, "decay_steps",
         "update at which end_weight_decay is reached", BETWEEN(1, STEPS),
-        WORD("decay_steps", CONFIG_DERIVE)),
+        WORD("decay_steps", CONFIG_DERIVE), ASKED),
     KEY(optimizer, beta1, CONFIG_REAL, "0.9", "decay of the first moment", REALS(0.0, 1.0),
         .below_high = true, ASKED),
     KEY(optimizer, beta2, CONFIG_REAL, "0.95", "decay of the second moment", REALS(0.0, 1.0),

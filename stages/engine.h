@@ -32,6 +32,7 @@
 #include "stages/lanes.h"
 #include "stages/memory.h"
 #include "stages/model/chunk.h"
+#include "stages/model/gathered.h"
 #include "stages/replicas.h"
 #include "stages/resume.h"
 #include "stages/traffic.h"
@@ -58,8 +59,8 @@ struct engine_options {
 
 /* One held-out set. */
 struct engine_set {
-    struct dataset *dataset; /* owns; first and last virtual stage only */
-    struct loader *loader;   /* owns */
+    struct dataset *dataset; /* owns; on every rank: all count its batches */
+    struct loader *loader;   /* owns; first and last virtual stage only */
     int64_t batches;         /* global batches of one evaluation; 0: there is no such set */
     int64_t samples;
 };
@@ -84,6 +85,7 @@ struct engine {
     struct arena landing; /* owner of a tied embedding whose head is elsewhere: its gradient */
     float *head_landing;
     struct workspace workspace;
+    struct gathered gathered;
     struct worker_chunk *chunks; /* owns; virtual_stages of them, in model order */
     int32_t chunk_count;
     struct lanes lanes;
@@ -125,6 +127,9 @@ enum status engine_measure_rank(const struct config *config, const struct plan *
 /* Joins the job and prepares everything; blocks until all ranks are ready. *engine_out is set
  * even on failure where there is something to close, so: always engine_close(). */
 enum status engine_open(const struct engine_options *options, struct engine **engine_out);
+
+/* Returns when all ranks have done what `name` says; all call it at the same place. */
+enum status engine_meet(struct engine *engine, const char *name);
 
 /* Runs one step; the outcome lies in engine->update.outcome. */
 enum status engine_step(struct engine *engine);

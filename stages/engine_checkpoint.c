@@ -182,7 +182,8 @@ enum status engine_save(struct engine *engine, const struct engine_save *save)
     }
     engine_enter(engine, UPDATE_PHASE_SAVE);
     status = write_all(engine, save, files);
-    if (status < 0 && engine->grid.rank == 0) {
+    if (status < 0) {
+        /* Each rank, because each may still have written when another had failed. */
         store_discard(save->directory, engine->attempts);
     }
     free(files);
@@ -348,7 +349,7 @@ enum status engine_load(struct engine *engine, const struct resume *resume)
         .resume = resume,
         .table = engine->params.table,
         .count = engine->params.count,
-        .moments = resume->keeps_moments,
+        .moments = true,
     };
     enum status status = load_stage(&loading, engine->grid.pp, engine->grid.tp);
 
@@ -367,7 +368,16 @@ enum status engine_load(struct engine *engine, const struct resume *resume)
 
 enum status engine_restore(struct engine *engine, const struct resume *resume)
 {
+    struct grad_scaler *scaler = &engine->update.scaler;
+    const struct grad_scaler_state *kept = &resume->manifest.scale;
+
     engine->update.updates = resume->manifest.updates;
     engine->worker.head_version = resume->manifest.updates;
-    return grad_scaler_restore(&engine->update.scaler, &resume->manifest.scale);
+    TRY(grad_scaler_restore(scaler, kept));
+    if (engine->grid.rank == 0 && scaler->config.dynamic && !kept->dynamic) {
+        log_info("the loss scale was %.10g, constant, and is dynamic now: it begins with %.10g "
+                 "(precision.initial_scale)",
+                 kept->scale, scaler->state.scale);
+    }
+    return STATUS_OK;
 }

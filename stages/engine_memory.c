@@ -122,6 +122,7 @@ static void fill_table(struct engine *engine)
     memory_add(memory, MEMORY_HEAD, engine->head.arena.planned_bytes);
     memory_add(memory, MEMORY_EMBEDDING, engine->landing.planned_bytes);
     add_chunk_rows(engine);
+    memory_add(memory, MEMORY_GATHERED, engine->gathered.arena.planned_bytes);
     memory_add(memory, MEMORY_WORKSPACE, engine->workspace.arena.planned_bytes);
     memory_add(memory, MEMORY_SHARED, engine->workspace.shared.planned_bytes);
     memory_add(memory, MEMORY_OUT, engine->lanes.arena.planned_bytes);
@@ -142,6 +143,7 @@ enum status engine_measure_memory(struct engine *engine)
     arena_measure(&engine->landing, "embedding landing");
     replicas_slice(&engine->replicas, &engine->shape, &engine->params, &engine->head);
     params_measure(&engine->params);
+    gathered_measure(&engine->gathered, &engine->params, &engine->shape);
     carve_embedding(engine);
     TRY(lanes_init(&engine->lanes, engine->plan, engine->evaluation, engine->grid.pp,
                    model_message_bytes(&engine->shape)));
@@ -170,7 +172,7 @@ size_t engine_used_bytes(const struct engine *engine)
                    engine->params.gradients.used_bytes + engine->params.moments.used_bytes +
                    engine->head.arena.used_bytes + engine->landing.used_bytes +
                    engine->workspace.arena.used_bytes + engine->workspace.shared.used_bytes +
-                   engine->lanes.arena.used_bytes;
+                   engine->lanes.arena.used_bytes + engine->gathered.arena.used_bytes;
 
     for (int32_t i = 0; i < engine->chunk_count; i++) {
         const struct chunk *chunk = &engine->chunks[i].chunk;
@@ -189,6 +191,7 @@ void engine_release_memory(struct engine *engine)
     free(engine->chunks);
     engine->chunks = NULL;
     workspace_release(&engine->workspace);
+    gathered_release(&engine->gathered);
     lanes_release(&engine->lanes);
     replicas_release(&engine->replicas);
     params_release(&engine->params);
@@ -252,8 +255,21 @@ static enum status allocate_chunks(struct engine *engine)
         TRY(chunk_allocate(chunk));
         TRY(chunk_tensors_init(&chunk->weights, &chunk->sums, &engine->params, &engine->head,
                                &chunk->range));
+        if (gathered_any(&engine->gathered)) {
+            chunk->gathered = &engine->gathered;
+            gathered_point(&engine->gathered, &chunk->weights, &chunk->range);
+        }
     }
     return STATUS_OK;
+}
+
+static enum status prepare_gathered(struct engine *engine)
+{
+    engine->gathered.comm = engine->comm;
+    engine->gathered.replicas = engine->replicas.size;
+    engine->gathered.index = engine->replicas.index;
+    (void)grid_group_ranks(&engine->grid, GRID_DATA, engine->gathered.ranks);
+    return gathered_prepare(&engine->gathered, &engine->params, &engine->shape);
 }
 
 enum status engine_allocate(struct engine *engine)
@@ -267,6 +283,7 @@ enum status engine_allocate(struct engine *engine)
     workspace_place(&engine->workspace, &engine->shape, engine_has_head(engine),
                     most_recompute(engine), engine->threads);
     carve_embedding(engine);
+    TRY(prepare_gathered(engine));
     TRY(replicas_prepare(&engine->replicas, &engine->params, &engine->head));
     TRY(lanes_allocate(&engine->lanes));
     return allocate_chunks(engine);

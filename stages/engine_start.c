@@ -143,8 +143,8 @@ enum status engine_start_sync(struct engine *engine, const struct engine_options
     sync.landing =
         owner ? engine->head_landing : dtype_at(head->copy, engine->shape.type, head->own_first);
     if (syncs_over_data_plane(engine)) {
-        const void *outgoing = owner ? dtype_at(wte->weight, wte->type, wte->own_first)
-                                     : head->gradient + head->own_first;
+        const void *outgoing =
+            owner ? param_own_weight(wte) : (const void *)(head->gradient + head->own_first);
 
         sync.comm = engine->comm;
         sync.peer = sync_peer(engine);

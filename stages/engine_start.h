@@ -29,9 +29,6 @@ extern "C" {
 /* engine.c: from here on this rank does `phase`, which is no step: it may stand still for longer. */
 void engine_enter(struct engine *engine, enum update_phase phase);
 
-/* engine.c: all ranks have done what `name` says. */
-enum status engine_meet(struct engine *engine, const char *name);
-
 bool engine_has_embedding(const struct engine *engine); /* virtual stage 0 */
 bool engine_has_head(const struct engine *engine);      /* the last one */
 

@@ -31,7 +31,7 @@ void engine_read_traffic(const struct engine *engine, struct traffic *traffic_ou
         group_bytes(tp, COMM_ALL_GATHER) - engine->workspace.shared_rows_bytes;
     bytes[TRAFFIC_GRADIENT_SUMS] =
         group_bytes(dp, COMM_ALL_REDUCE) + group_bytes(dp, COMM_REDUCE_SCATTER);
-    bytes[TRAFFIC_WEIGHT_GATHERS] = group_bytes(dp, COMM_ALL_GATHER);
+    bytes[TRAFFIC_WEIGHT_GATHERS] = group_bytes(dp, COMM_ALL_GATHER) + engine->gathered.bytes;
     if (engine->sync != NULL) {
         bytes[TRAFFIC_EMBEDDING_SYNC] = embedding_sync_sent_bytes(engine->sync);
     }

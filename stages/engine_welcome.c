@@ -22,10 +22,10 @@ enum status engine_write_welcome(struct engine *engine)
     }
     used = snprintf(engine->welcome, bytes,
                     "schedule %s, pp %d, num_microbatches %d, virtual_stages %d, lane_depth %d, "
-                    "early_send %d, embedding_sync %d, reduce %d\n",
+                    "early_send %d, embedding_sync %d, reduce %d, gather %d\n",
                     schedule_text(shape->schedule), shape->ranks, shape->microbatches,
                     shape->virtual_stages, shape->lane_depth, shape->early_send,
-                    shape->embedding_sync, shape->reduce);
+                    shape->embedding_sync, shape->reduce, shape->gather);
     for (int32_t rank = 0; rank < shape->ranks; rank++) {
         used += snprintf(engine->welcome + used, bytes - (size_t)used, "%016llx\n",
                          (unsigned long long)plan_line_hash(engine->plan, rank));

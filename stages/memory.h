@@ -29,6 +29,7 @@ extern "C" {
     X(STASHES, "stashes", "stashes", "stashes")                     /* from F to W */            \
     X(DY, "dy", "dY", "dY")                                         /* from I to W */            \
     X(RECOMPUTED, "recomputed", "recomputed", "again")              /* from I to W */            \
+    X(GATHERED, "gathered_layers", "gathered layers", "gather")     /* of scattered weights */   \
     X(WORKSPACE, "workspace", "workspace", "work")                  /* of one action */          \
     X(SHARED, "shared_workspace", "shared workspace", "shared")     /* among shards */           \
     X(OUT, "out_buffers", "out buffers", "out")                     /* messages that leave */    \

@@ -28,7 +28,6 @@ struct metrics {
     bool dynamic; /* the loss scale is */
     bool scales;  /* the loss scale may be another than 1 */
     int64_t skipped;
-    int64_t skipped_in_a_row;
     int64_t first;    /* step that this process runs first */
     int64_t begin_ns; /* of its steps, for the time that is left */
 };
@@ -85,7 +84,6 @@ enum status metrics_open(const struct config *config, const struct model_shape *
     metrics->ranks = (int32_t)(config->parallel.pp * config->parallel.tp * config->parallel.dp);
     metrics->first = past != NULL ? past->step + 1 : 1;
     metrics->skipped = past != NULL ? past->skipped : 0;
-    metrics->skipped_in_a_row = past != NULL ? past->skipped_in_a_row : 0;
     metrics->dynamic = config->precision.dynamic_scale;
     metrics->scales = config->precision.dynamic_scale || config->precision.loss_scale != 1.0;
     metrics->begin_ns = clock_now_ns();
@@ -203,7 +201,6 @@ enum status metrics_put(struct metrics *metrics, const struct metrics_step *step
     bool failed = false;
 
     metrics->skipped += step->outcome->skipped ? 1 : 0;
-    metrics->skipped_in_a_row = step->outcome->skipped ? metrics->skipped_in_a_row + 1 : 0;
     object = step_object(metrics, step);
     text = object != NULL ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     failed = text == NULL || fprintf(metrics->file, "%s\n", text) < 0 || fflush(metrics->file) != 0;
@@ -251,11 +248,6 @@ enum status metrics_sync(struct metrics *metrics)
         return status_fail(STATUS_ERR_IO, "syncing metrics.jsonl: %s", strerror(errno));
     }
     return STATUS_OK;
-}
-
-int64_t metrics_skipped_in_a_row(const struct metrics *metrics)
-{
-    return metrics->skipped_in_a_row;
 }
 
 void metrics_close(struct metrics **metrics)

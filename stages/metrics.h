@@ -38,7 +38,6 @@ struct metrics_step {
 struct metrics_past {
     int64_t step;
     int64_t skipped;
-    int64_t skipped_in_a_row;
 };
 
 /* `past` NULL: a run that begins. Else metrics.jsonl is cut back to its step; what is cut off or
@@ -61,9 +60,6 @@ void metrics_print_resumed(struct metrics *metrics, int64_t step, const char *pa
 
 /* Makes the lines so far last through a power cut. */
 enum status metrics_sync(struct metrics *metrics);
-
-/* How many steps were skipped so far, and in a row. */
-int64_t metrics_skipped_in_a_row(const struct metrics *metrics);
 
 /* Ends the bar, closes the file; nulls the caller's pointer; NULL is fine. */
 void metrics_close(struct metrics **metrics);

@@ -8,7 +8,8 @@ struct replicas replicas_of(const struct config *config, int32_t index)
 {
     return (struct replicas){.size = (int32_t)config->parallel.dp,
                              .index = index,
-                             .shares_out = config->parallel.zero_stage > 0};
+                             .shares_out = config->parallel.zero_stage > 0,
+                             .scatters = config->parallel.zero_stage == 3};
 }
 
 void replicas_slice(const struct replicas *replicas, const struct model_shape *shape,
@@ -28,6 +29,9 @@ void replicas_slice(const struct replicas *replicas, const struct model_shape *s
     }
     if (replicas->shares_out) {
         params_shard(params, replicas->size, replicas->index);
+    }
+    if (replicas->scatters) {
+        params_scatter(params, replicas->size);
     }
 }
 
@@ -56,6 +60,8 @@ enum status replicas_prepare(struct replicas *replicas, const struct params *par
 
         if (param->sliced) {
             replicas->sums[replicas->sum_count++] = piece_of(param->grad, param->elems, DTYPE_FP32);
+        }
+        if (param->sliced && !param->scattered) {
             replicas->weights[replicas->weight_count++] =
                 piece_of(param->weight, param->elems, param->type);
         }

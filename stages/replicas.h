@@ -7,8 +7,13 @@
  *   shared out    the same                            the same as a tied embedding
  *
  * Shared out is what ZeRO asks for (parallel.zero_stage >= 1): main params and moments of a tensor
- * are then held once over the replicas. A tied embedding always is, with the head's gradient beside
- * its own, which on the same rank is summed with the rest, and else before SYNC sends it.
+ * are then held once over the replicas. At stage 3 so are the weights of layers, layer norms apart:
+ * what is updated stays a slice, and F and I gather it layer by layer (stages/model/gathered.h).
+ * Embeddings, a head and layer norms are whole: a lookup and blocks read the former, the latter are
+ * small.
+ *
+ * A tied embedding always is shared out, with the head's gradient beside its own, which on the same
+ * rank is summed with the rest, and else before SYNC sends it.
  *
  * Gradients are summed once a step, in fp32, in ascending dp order, and nothing is scaled: the loss
  * seed has done that. So the sums have the same bits, shared out or not: each replica adds up its
@@ -42,6 +47,7 @@ struct replicas {
     int32_t size;        /* dp */
     int32_t index;
     bool shares_out;             /* every tensor, not a tied embedding alone */
+    bool scatters;               /* weights of layers too */
     struct control *control;     /* borrows; told of waits; NULL: nobody is */
     const struct cancel *cancel; /* borrows */
     struct comm_piece *sums;     /* owns: gradients that become sums slice by slice; */
@@ -54,7 +60,7 @@ struct replicas {
 struct replicas replicas_of(const struct config *config, int32_t index);
 
 /* Cuts what this rank has of a tied embedding, and, shared out, every tensor, into slices, one a
- * replica. Before anything is measured; without replicas the slice is the whole. */
+ * replica; scattered, the weights of layers too. Before anything is measured; without replicas the slice is the whole. */
 void replicas_slice(const struct replicas *replicas, const struct model_shape *shape,
                     struct params *params, struct head_memory *head);
 
@@ -68,7 +74,8 @@ enum status replicas_reduce(const struct replicas *replicas, const struct params
                             int64_t deadline_ns);
 
 /* After an update: of every sliced tensor each replica has its own slice of the weights, and
- * afterwards all have all. */
+ * afterwards all have all; of a scattered one each keeps its own, and afterwards all have updated
+ * theirs (layer norms are gathered on every rank that has layers). */
 enum status replicas_gather(const struct replicas *replicas, int64_t deadline_ns);
 
 /* gradient (elems), of a tied head: this replica's slice of it becomes the sum. */

@@ -132,9 +132,18 @@ static bool differs(const struct comparison *comparison, const struct config_key
     return true;
 }
 
+/* The end of a weight decay that is constant: it follows other keys, and nothing follows it. */
+static bool is_idle(const struct config *config, const struct config_key *key)
+{
+    return config->optimizer.weight_decay_schedule == WD_CONSTANT &&
+           (is_key(key, "optimizer", "end_weight_decay") ||
+            is_key(key, "optimizer", "weight_decay_steps"));
+}
+
 /* Why a difference would be refused. */
 enum reason {
     REASON_MODEL,
+    REASON_OPTIMIZER,
     REASON_LAYOUT,
     REASON_ASKED,
     REASON_NONE
@@ -145,10 +154,14 @@ static enum reason reason_of(const struct config *config, const struct config_ke
     if (is_layout(key)) {
         return REASON_LAYOUT;
     }
+    if (is_key(key, "optimizer", "name")) {
+        return REASON_OPTIMIZER;
+    }
     if (key->change == CHANGE_REFUSED) {
         return REASON_MODEL;
     }
-    return key->change == CHANGE_ASKED && !config_allows_change(config, key->section, key->name)
+    return key->change == CHANGE_ASKED && !is_idle(config, key) &&
+                   !config_allows_change(config, key->section, key->name)
                ? REASON_ASKED
                : REASON_NONE;
 }
@@ -184,6 +197,9 @@ static enum status refuse_differences(const struct comparison *comparison,
 {
     static const char *const rules[] = {
         [REASON_MODEL] = "a run goes on with the model that it began with",
+        [REASON_OPTIMIZER] =
+            "the moments of one optimizer say nothing to another; keep it, or start again with "
+            "--overwrite",
         [REASON_LAYOUT] = "going on under another layout is not possible yet; keep the old one, or "
                           "start again with --overwrite",
         [REASON_ASKED] = "name each in checkpoint.allow_change where it is meant",
@@ -199,6 +215,18 @@ static enum status refuse_differences(const struct comparison *comparison,
         }
     }
     return STATUS_OK;
+}
+
+static enum status refuse_steps(const struct resume *resume, const struct config *config)
+{
+    if (config->train.steps >= resume->manifest.step) {
+        return STATUS_OK;
+    }
+    return status_fail(
+        STATUS_ERR_REFUSED,
+        "train.steps: %lld, and %s is of step %lld already; ask for at least as many, "
+        "or start again with --overwrite",
+        (long long)config->train.steps, resume->place.path, (long long)resume->manifest.step);
 }
 
 static void tell_taken(const struct comparison *comparison, const struct resume *resume,
@@ -237,10 +265,9 @@ static void tell_folder(const struct resume *resume, const struct config *config
     }
 }
 
-enum status resume_judge(struct resume *resume, const struct config *config, bool tells)
+enum status resume_judge(const struct resume *resume, const struct config *config, bool tells)
 {
     struct comparison comparison = {.old = NULL};
-    struct difference difference;
     enum status status = STATUS_OK;
 
     if (tells && !config->train.overwrite) {
@@ -254,11 +281,10 @@ enum status resume_judge(struct resume *resume, const struct config *config, boo
         status = refuse_differences(&comparison, resume, config);
     }
     if (status >= 0) {
-        resume->keeps_moments =
-            !differs(&comparison, config_schema_find("optimizer", "name"), &difference);
-        if (tells) {
-            tell_taken(&comparison, resume, config);
-        }
+        status = refuse_steps(resume, config);
+    }
+    if (status >= 0 && tells) {
+        tell_taken(&comparison, resume, config);
     }
     close_comparison(&comparison);
     return status;
@@ -289,7 +315,7 @@ enum status resume_find(const struct config *config, struct resume *resume_out)
 {
     enum status status = STATUS_OK;
 
-    *resume_out = (struct resume){.keeps_moments = false};
+    *resume_out = (struct resume){.place = {.found = false}};
     if (config->train.overwrite || config->checkpoint.resume == RESUME_NEVER) {
         return find_none(config);
     }
@@ -317,5 +343,5 @@ void resume_settle(const struct resume *resume, struct config *config)
 void resume_release(struct resume *resume)
 {
     manifest_release(&resume->manifest);
-    *resume = (struct resume){.keeps_moments = false};
+    *resume = (struct resume){.place = {.found = false}};
 }

@@ -2,8 +2,8 @@
  * resume -- from which checkpoint a run goes on, and what of its configuration may differ from then.
  *
  * A key of the configuration that has another value than in the checkpoint is, by the table of keys
- * (config_key.change), refused always (the model), refused unless checkpoint.allow_change names it
- * (data, seed, global batch, optimizer), or taken and told, old → new. Another layout is refused.
+ * (config_key.change), refused always (the model, the kind of optimizer), refused unless
+ * checkpoint.allow_change names it (data, seed, global batch, the optimizer's numbers), or taken and told, old → new. Another layout is refused.
  *
  * Every rank finds and judges by itself, from the same files; the launcher does so before it starts
  * any of them.
@@ -26,7 +26,6 @@ extern "C" {
 struct resume {
     struct store_place place;
     struct manifest manifest; /* owns; where place.found */
-    bool keeps_moments;       /* the optimizer is the same */
 };
 
 /* Finds the checkpoint that `config` goes on from, reads its manifest, and looks whether all of its
@@ -37,7 +36,7 @@ enum status resume_find(const struct config *config, struct resume *resume_out);
 
 /* STATUS_ERR_REFUSED where the run may not go on with `config`, with the keys and both values of
  * each. `tells`: says what has changed and is taken, and what is odd about the folder. */
-enum status resume_judge(struct resume *resume, const struct config *config, bool tells);
+enum status resume_judge(const struct resume *resume, const struct config *config, bool tells);
 
 /* `config` with what was left to the start, and was found then: the number of threads. */
 void resume_settle(const struct resume *resume, struct config *config);

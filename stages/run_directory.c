@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "stages/checkpoint/store.h"
@@ -85,19 +87,18 @@ void run_directory_print_finished(const struct config *config)
     }
 }
 
-static enum status refuse_live(const struct config *config)
+static enum status refuse_live(const char *key, const char *directory)
 {
     return status_fail(STATUS_ERR_REFUSED,
-                       "train.run_dir: another run is alive in %s; choose another "
-                       "--train.run_dir, or wait for its end",
-                       config->train.run_dir);
+                       "%s: another run is alive in %s; choose another --%s, or wait for its end",
+                       key, directory, key);
 }
 
-/* Whether a run holds the lock. Asked for in passing and never kept. */
-static bool is_live(const struct config *config)
+/* Whether a run holds the lock of `directory`. Asked for in passing and never kept. */
+static bool is_live(const char *directory)
 {
     char path[FILE_PATH_BYTES];
-    int used = snprintf(path, sizeof(path), "%s/lock", config->train.run_dir);
+    int used = snprintf(path, sizeof(path), "%s/lock", directory);
     int lock = -1;
     bool live = false;
 
@@ -109,6 +110,15 @@ static bool is_live(const struct config *config)
         (void)close(lock);
     }
     return live;
+}
+
+enum status run_directory_check_free(const struct config *config)
+{
+    if (is_live(config->train.run_dir)) {
+        return refuse_live("train.run_dir", config->train.run_dir);
+    }
+    return is_live(config->checkpoint.dir) ? refuse_live("checkpoint.dir", config->checkpoint.dir)
+                                           : STATUS_OK;
 }
 
 static enum status refuse_incomplete(const struct config *config)
@@ -126,23 +136,26 @@ static enum status refuse_incomplete(const struct config *config)
                        config->train.run_dir);
 }
 
+/* A run that begins, and would find those of another run among its own later. */
+static enum status refuse_checkpoints(const struct config *config)
+{
+    return status_fail(
+        STATUS_ERR_REFUSED,
+        "checkpoint.dir: %s has checkpoints of another run, from which this one does not go on "
+        "(%s); choose another --checkpoint.dir, or remove them%s",
+        config->checkpoint.dir, config->train.overwrite ? "--overwrite" : "checkpoint.resume never",
+        config->train.overwrite ? ": the run directory alone is what --overwrite empties" : "");
+}
+
 enum status run_directory_check(const struct config *config, bool resumes)
 {
-    if (is_live(config)) {
-        return refuse_live(config);
-    }
+    TRY(run_directory_check_free(config));
     if (run_directory_state(config) == RUN_INCOMPLETE && !resumes) {
         return refuse_incomplete(config);
     }
-    if (config->train.overwrite && !owns_checkpoints(config) &&
-        store_has_any(config->checkpoint.dir)) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "checkpoint.dir: %s has checkpoints, and lies outside of the run "
-                           "directory, which alone is what --overwrite empties; remove them, or "
-                           "choose another --checkpoint.dir",
-                           config->checkpoint.dir);
-    }
-    return STATUS_OK;
+    return !resumes && !owns_checkpoints(config) && store_has_any(config->checkpoint.dir)
+               ? refuse_checkpoints(config)
+               : STATUS_OK;
 }
 
 /* Removes `name`, a file or a folder; what is not there is fine. */
@@ -154,21 +167,41 @@ static enum status clear(const struct config *config, const char *name)
     return folder_remove(path);
 }
 
-static enum status take_lock(const struct config *config, struct run_directory *run)
+static enum status take_lock(const char *key, const char *directory, int *lock_out)
 {
     char path[FILE_PATH_BYTES];
 
-    TRY(run_directory_path(config, "lock", path, sizeof(path)));
-    run->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (run->lock < 0) {
-        return status_fail(STATUS_ERR_IO, "train.run_dir: cannot open %s: %s", path,
-                           strerror(errno));
+    TRY(file_make_directories(directory));
+    TRY(folder_path(directory, "lock", path));
+    *lock_out = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (*lock_out < 0) {
+        return status_fail(STATUS_ERR_IO, "%s: cannot open %s: %s", key, path, strerror(errno));
     }
-    if (flock(run->lock, LOCK_EX | LOCK_NB) != 0) {
-        run_directory_release(run);
-        return refuse_live(config);
+    if (flock(*lock_out, LOCK_EX | LOCK_NB) != 0) {
+        (void)close(*lock_out);
+        *lock_out = -1;
+        return refuse_live(key, directory);
     }
     return STATUS_OK;
+}
+
+static bool is_same(const char *first, const char *second)
+{
+    struct stat a;
+    struct stat b;
+
+    return stat(first, &a) == 0 && stat(second, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+/* Two runs in two directories may have been given one for their checkpoints; a run may have been given
+ * one for everything. */
+static enum status take_locks(const struct config *config, struct run_directory *run)
+{
+    TRY(take_lock("train.run_dir", config->train.run_dir, &run->lock));
+    return is_same(config->train.run_dir, config->checkpoint.dir)
+               ? STATUS_OK
+               : take_lock("checkpoint.dir", config->checkpoint.dir, &run->checkpoint_lock);
 }
 
 static enum status print_config(const void *context, FILE *out)
@@ -184,6 +217,31 @@ static enum status write_config(const struct config *config)
 
     TRY(run_directory_path(config, "config.yaml", path, sizeof(path)));
     return file_print(path, print_config, config);
+}
+
+void run_directory_stamp(const struct config *config, struct run_directory_stamp *stamp_out)
+{
+    char path[FILE_PATH_BYTES];
+    struct stat info;
+    int used = snprintf(path, sizeof(path), "%s/config.yaml", config->train.run_dir);
+
+    *stamp_out = (struct run_directory_stamp){.there = false};
+    if (used > 0 && (size_t)used < sizeof(path) && stat(path, &info) == 0) {
+        *stamp_out = (struct run_directory_stamp){
+            .there = true,
+            .inode = info.st_ino,
+            .modified_ns = info.st_mtim.tv_sec * CLOCK_SECOND + info.st_mtim.tv_nsec,
+        };
+    }
+}
+
+bool run_directory_changed(const struct config *config, const struct run_directory_stamp *before)
+{
+    struct run_directory_stamp now;
+
+    run_directory_stamp(config, &now);
+    return now.there &&
+           (!before->there || now.inode != before->inode || now.modified_ns != before->modified_ns);
 }
 
 /* First what says that a run has finished, so that a start that is cut short between two of them leaves
@@ -262,32 +320,38 @@ static enum status make_folders(const struct config *config)
     return STATUS_OK;
 }
 
-/* What an earlier attempt of the run, or an earlier run, has left. */
-static enum status tidy(const struct config *config, bool resumes)
+enum status run_directory_go_on(const struct config *config)
 {
-    if (!resumes) {
-        return remove_leftovers(config);
-    }
     TRY(clear(config, "model/config.json"));
-    return put_traces_aside(config);
-}
-
-enum status run_directory_open(const struct config *config, bool resumes, struct run_directory *run)
-{
-    *run = (struct run_directory){.lock = -1};
-    (void)snprintf(run->path, sizeof(run->path), "%s", config->train.run_dir);
-    TRY(run_directory_check(config, resumes));
-    TRY(file_make_directories(config->train.run_dir));
-    TRY(take_lock(config, run));
-    TRY(tidy(config, resumes));
+    TRY(put_traces_aside(config));
     TRY(make_folders(config));
     return write_config(config);
 }
 
+enum status run_directory_open(const struct config *config, bool resumes, struct run_directory *run)
+{
+    *run = (struct run_directory){.lock = -1, .checkpoint_lock = -1};
+    (void)snprintf(run->path, sizeof(run->path), "%s", config->train.run_dir);
+    TRY(run_directory_check(config, resumes));
+    TRY(take_locks(config, run));
+    if (resumes) {
+        return STATUS_OK;
+    }
+    TRY(remove_leftovers(config));
+    TRY(make_folders(config));
+    return write_config(config);
+}
+
+static void release_lock(int *lock)
+{
+    if (*lock >= 0) {
+        (void)close(*lock);
+    }
+    *lock = -1;
+}
+
 void run_directory_release(struct run_directory *run)
 {
-    if (run->lock >= 0) {
-        (void)close(run->lock);
-    }
-    run->lock = -1;
+    release_lock(&run->checkpoint_lock);
+    release_lock(&run->lock);
 }

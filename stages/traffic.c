@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "collectives/comm.h"
+#include "stages/model/gathered.h"
 #include "stages/model/own_rows.h"
 #include "stages/model/parameters.h"
 #include "stages/model/shape.h"
@@ -73,7 +74,7 @@ static void add_params(struct traffic *traffic, const struct params *params)
         traffic->bytes[TRAFFIC_GRADIENT_SUMS] +=
             param->sliced ? param->elems * sizeof(float) : tensor_bytes(param->elems);
         traffic->bytes[TRAFFIC_WEIGHT_GATHERS] +=
-            param->sliced ? param->elems * dtype_bytes(param->type) : 0;
+            param->sliced && !param->scattered ? param->elems * dtype_bytes(param->type) : 0;
     }
 }
 
@@ -167,6 +168,28 @@ static void add_line(struct traffic *traffic, const struct config *config,
     }
 }
 
+/* What the F and the I or B of a line gather of layers. */
+static void add_layers(struct traffic *traffic, const struct config *config,
+                       const struct params *params, const struct model_shape *shape,
+                       const struct plan_line *line)
+{
+    struct gathered gathered = {.comm = NULL};
+
+    gathered_measure(&gathered, params, shape);
+    for (int32_t i = 0; i < line->count; i++) {
+        const struct action *action = &line->actions[i];
+        struct chunk_range range;
+        bool again = false;
+
+        if (action->kind == ACTION_GATHER) {
+            chunk_range_of(config, action->virtual_stage, &range);
+            again = action->direction == LANE_B && range.recompute == RECOMPUTE_FULL;
+            traffic->bytes[TRAFFIC_WEIGHT_GATHERS] +=
+                (uint64_t)gathered_count(range.layers, again) * gathered.layer_bytes;
+        }
+    }
+}
+
 /* What the sums of a rank's gradients move in REDUCE: over shards with rows of their own, then over
  * the replicas. */
 static enum status add_reduction(struct traffic *traffic, const struct config *config,
@@ -195,6 +218,7 @@ static enum status add_reduction(struct traffic *traffic, const struct config *c
     traffic->bytes[TRAFFIC_TENSOR_SUMS] += own_rows_reduced(&params) * sizeof(float);
     if (replicas.size > 1) {
         add_params(traffic, &params);
+        add_layers(traffic, config, &params, shape, &lowered->lines[grid->pp]);
     }
     params_release(&params);
     if (shape->tied && has_head && replicas.size > 1) {

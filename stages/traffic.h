@@ -41,7 +41,8 @@ extern "C" {
  * bytes a row and shard; gradient sums run over the replicas. Of the embedding sync the head's end
  * has the gradient, in fp32, and the owner's the weights, in the model's number format, each a
  * replica's slice. What replicas update a slice of (parallel.zero_stage: every tensor, else a tied
- * embedding) they gather then, at both ends of an embedding group.
+ * embedding) they gather then, at both ends of an embedding group, and what stays a slice
+ * (stage 3: layers, layer norms apart) F and I gather, layer by layer (gathered_count()).
  * kind, key in JSON, text for people */
 #define TRAFFIC_TABLE(X)                                  \
     X(ACTIVATIONS, "activations", "activations")          \

@@ -191,7 +191,6 @@ static enum status open_metrics(struct train *train)
     const struct metrics_past past = {
         .step = resume->manifest.step,
         .skipped = resume->manifest.skipped,
-        .skipped_in_a_row = resume->manifest.skipped_in_a_row,
     };
 
     TRY(metrics_open(&train->config, &train->engine->shape, resume->place.found ? &past : NULL,
@@ -202,11 +201,23 @@ static enum status open_metrics(struct train *train)
     return STATUS_OK;
 }
 
+/* Nothing of the run so far is touched before every rank has its part of the checkpoint, and no rank
+ * writes a trace before those of the last attempt are put aside. */
+static enum status go_on(struct train *train)
+{
+    if (!train->resume.place.found) {
+        return STATUS_OK;
+    }
+    TRY(is_first(train) ? run_directory_go_on(&train->config) : STATUS_OK);
+    return engine_meet(train->engine, "GO-ON");
+}
+
 static enum status begin(struct train *train)
 {
     TRY(stop_signal_open(&train->cancel, &train->stop));
     TRY(open_run(train));
     TRY(join_job(train));
+    TRY(go_on(train));
     stop_signal_attach(train->stop, train->engine->control);
     if (is_first(train)) {
         TRY(open_metrics(train));
@@ -239,11 +250,14 @@ static enum status keep_trace(struct train *train, int64_t step)
     return STATUS_OK;
 }
 
-static bool evaluates_after(const struct train *train, int64_t step, bool last)
+/* An order to stop leaves no time for it; and a run that goes on has its held-out losses at the steps
+ * of an unbroken one. */
+static bool evaluates_after(const struct train *train, int64_t step)
 {
-    int64_t every = train->config.train.eval_every;
+    const struct config_train *config = &train->config.train;
 
-    return every > 0 && (last || step % every == 0);
+    return config->eval_every > 0 && train->engine->update.outcome.stop_signal == 0 &&
+           (step == config->steps || step % config->eval_every == 0);
 }
 
 static enum status tell(struct train *train, int64_t step, double seconds, bool has_valid,
@@ -324,7 +338,7 @@ static enum status run_step(struct train *train, int64_t step, bool *last_out)
     seconds = (double)(clock_now_ns() - begin_ns) * 1e-9;
     *last_out = step == train->config.train.steps || train->engine->update.outcome.stop_signal != 0;
     TRY(keep_trace(train, step));
-    evaluates = evaluates_after(train, step, *last_out);
+    evaluates = evaluates_after(train, step);
     if (evaluates) {
         TRY(engine_evaluate(train->engine, SPLIT_VALID, &valid_loss));
         span_ring_discard(&train->engine->spans);
@@ -382,8 +396,10 @@ enum status train_check(const struct config *config, int32_t local_ranks)
 {
     struct config settled = *config;
     struct resume resume;
-    enum status status = settle(&settled, &resume, false);
+    enum status status = STATUS_OK;
 
+    TRY(run_directory_check_free(config));
+    status = settle(&settled, &resume, false);
     if (status >= 0) {
         status = check_all(&settled, resume.place.found, local_ranks);
     }
@@ -393,12 +409,13 @@ enum status train_check(const struct config *config, int32_t local_ranks)
 
 enum status train_run(const struct config *config, int32_t *signal_out)
 {
-    struct train train = {.config = *config, .run = {.lock = -1}};
+    struct train train = {.config = *config, .run = {.lock = -1, .checkpoint_lock = -1}};
     enum status status = STATUS_OK;
 
     *signal_out = 0;
     TRY(launch_env_read(&train.env));
     TRY(check_world(&train));
+    TRY(is_first(&train) ? run_directory_check_free(config) : STATUS_OK);
     if (run_directory_state(config) == RUN_FINISHED) {
         if (is_first(&train)) {
             run_directory_print_finished(config);

@@ -287,10 +287,9 @@ static void scale_next(struct update *update)
     char *text = outcome->cause + used;
     size_t room = sizeof(outcome->cause) - used;
 
-    if (update->empty) {
-        return;
+    if (!update->empty) {
+        change = grad_scaler_update(&update->scaler, outcome->skipped);
     }
-    change = grad_scaler_update(&update->scaler, outcome->skipped);
     outcome->hysteresis_left = scaler->config.dynamic ? (int32_t)scaler->state.hysteresis_left : 0;
     if (change == GRAD_SCALER_PATIENT) {
         (void)snprintf(text, room,
@@ -312,8 +311,7 @@ static enum status send_weights(const struct update *update, int64_t deadline_ns
     const struct param *wte = params_find(update->params, "wte.weight");
 
     if (update->head_gradient != NULL && update->sync != NULL) {
-        TRY(embedding_sync_send_weights(update->sync, update->updates,
-                                        dtype_at(wte->weight, wte->type, wte->own_first)));
+        TRY(embedding_sync_send_weights(update->sync, update->updates, param_own_weight(wte)));
     }
     return replicas_gather(update->replicas, deadline_ns);
 }

@@ -304,13 +304,19 @@ static enum status run_send(struct stage_worker *worker, const struct action *ac
     return STATUS_OK;
 }
 
-static enum status run_sync(struct stage_worker *worker, const struct action *action, int32_t index)
+/* SYNC or GATHER. */
+static enum status run_transfer(struct stage_worker *worker, const struct action *action,
+                                int32_t index)
 {
+    struct chunk *chunk = &worker->chunks[action->chunk].chunk;
+    bool sync = action->kind == ACTION_SYNC;
     int64_t begin_ns = clock_now_ns();
     size_t bytes = 0;
 
-    TRY(stage_worker_sync(worker, &bytes));
-    put_span(worker, TRACE_SYNC, begin_ns, clock_now_ns(), action, index, bytes);
+    TRY(sync ? stage_worker_sync(worker, &bytes)
+             : chunk_gather(chunk, action->direction == LANE_B, !worker->run.evaluation, &bytes));
+    put_span(worker, sync ? TRACE_SYNC : TRACE_GATHER, begin_ns, clock_now_ns(), action, index,
+             bytes);
     return STATUS_OK;
 }
 
@@ -334,14 +340,9 @@ static enum status drain_sends(struct stage_worker *worker)
 {
     for (int32_t i = 0; i < worker->lanes->out_count; i++) {
         const struct lane_out *lane = &worker->lanes->outs[i];
-        enum status status = STATUS_OK;
 
-        if (lane->sending != NULL) {
-            status = wait_sent(worker, lane->sending_index, worker->run.deadline_ns);
-        }
-        if (status < 0) {
-            return status;
-        }
+        TRY(lane->sending != NULL ? wait_sent(worker, lane->sending_index, worker->run.deadline_ns)
+                                  : STATUS_OK);
     }
     return STATUS_OK;
 }
@@ -376,9 +377,13 @@ static enum status run_action(struct stage_worker *worker, const struct action *
     case ACTION_RECV:
         return STATUS_OK;
     case ACTION_SYNC:
-        return run_sync(worker, action, index);
+    case ACTION_GATHER:
+        return run_transfer(worker, action, index);
     case ACTION_REDUCE:
         return run_reduce(worker, action, index);
+    case ACTION_RELEASE:
+        chunk_give_back(&worker->chunks[action->chunk].chunk);
+        return STATUS_OK;
     case ACTION_STEP:
         return run_step(worker, action, index);
     default:

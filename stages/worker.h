@@ -7,7 +7,8 @@
  * the message arrives by itself, and is waited for by the action that reads it. After the last
  * reader of a message the credit goes back. What tensor-parallel shards do together happens inside
  * F and I, and with rows of their own in W and first thing in REDUCE too; the replicas meet in REDUCE
- * and, for the head, in SYNC.
+ * and, for the head, in SYNC. Where they keep slices of the weights, GATHER brings the first layer
+ * that F or I asks for; the others come inside F and I, and count as their time.
  *
  * Everything leaves a span (meaning in scheduler/trace.h), and the compute times of the step are
  * added up for the bubble of the step line.

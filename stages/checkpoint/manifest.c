@@ -75,16 +75,18 @@ static json_t *manifest_object(const struct manifest *manifest)
     char hex[MANIFEST_HEX_BYTES];
     uint64_t sum = 0;
     json_t *object = json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:f, s:I, s:I}, s:I, s:s, s:{s:i, s:i, s:i}, s:o, "
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:b, s:f, s:I, s:I}, s:I, s:s, s:{s:i, s:i, s:i}, "
+        "s:o, "
         "s:o}",
         "format", MANIFEST_FORMAT, "step", (json_int_t)manifest->step, "updates",
         (json_int_t)manifest->updates, "consumed_samples", (json_int_t)manifest->consumed,
         "sequences", (json_int_t)manifest->sequences, "skipped", (json_int_t)manifest->skipped,
-        "skipped_in_a_row", (json_int_t)manifest->skipped_in_a_row, "loss_scale", "scale",
-        manifest->scale.scale, "good_steps", (json_int_t)manifest->scale.good_steps,
-        "hysteresis_left", (json_int_t)manifest->scale.hysteresis_left, "threads",
-        (json_int_t)manifest->threads, "variant", manifest->variant, "layout", "pp",
-        manifest->layout.pp, "tp", manifest->layout.tp, "dp", manifest->layout.dp, "config",
+        "skipped_in_a_row", (json_int_t)manifest->skipped_in_a_row, "loss_scale", "dynamic",
+        manifest->scale.dynamic ? 1 : 0, "scale", manifest->scale.scale, "good_steps",
+        (json_int_t)manifest->scale.good_steps, "hysteresis_left",
+        (json_int_t)manifest->scale.hysteresis_left, "threads", (json_int_t)manifest->threads,
+        "variant", manifest->variant, "layout", "pp", manifest->layout.pp, "tp",
+        manifest->layout.tp, "dp", manifest->layout.dp, "config",
         json_loads(manifest->config, JSON_REJECT_DUPLICATES, NULL), "files", files_array(manifest));
 
     if (object != NULL && manifest_json_sum(object, &sum)) {

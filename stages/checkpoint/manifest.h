@@ -6,11 +6,11 @@
  * of its files. It has a sum of its own. One object:
  *
  *     format 1 · step · updates · consumed_samples · sequences · skipped · skipped_in_a_row ·
- *     loss_scale {scale, good_steps, hysteresis_left} · threads · variant ·
+ *     loss_scale {dynamic, scale, good_steps, hysteresis_left} · threads · variant ·
  *     layout {pp, tp, dp} · config {…} · files [{name, bytes, xxh3}, …] · xxh3
  *
- * A reader trusts nothing: what is missing, of another kind, out of range or of another sum is
- * refused with the file and the field.
+ * A reader trusts nothing: what is missing, of another kind, out of range or of another sum, and a
+ * layout that is not the configuration's, is refused with the file and the field.
  */
 #ifndef STAGES_CHECKPOINT_MANIFEST_H
 #define STAGES_CHECKPOINT_MANIFEST_H
@@ -38,12 +38,12 @@ struct manifest_sum {
 struct manifest {
     int64_t step;      /* attempts so far */
     int64_t updates;   /* of them, those that were not skipped */
-    int64_t consumed;  /* samples of the whole run so far */
+    int64_t consumed;  /* samples of the whole run so far: those of a global batch a step */
     int64_t sequences; /* in the training set: a data position is one in this many */
-    int64_t skipped;
+    int64_t skipped;   /* the other attempts */
     int64_t skipped_in_a_row;
-    struct grad_scaler_state scale; /* of a constant scale, its number alone */
-    int64_t threads;                /* of a stage process */
+    struct grad_scaler_state scale;
+    int64_t threads; /* of a stage process */
     char variant[MANIFEST_VARIANT_BYTES];
     struct grid_shape layout;
     char *config;               /* owns: the resolved configuration as JSON */

@@ -88,6 +88,21 @@ static enum status read_extent(const struct reading *reading, const char *field,
     return STATUS_OK;
 }
 
+/* What is loaded by the layout is judged by the configuration: both say the same. */
+static enum status check_extent(const struct reading *reading, const char *field, int32_t extent)
+{
+    const json_t *config = json_object_get(reading->object, "config");
+    const json_t *value = json_object_get(json_object_get(config, "parallel"), field);
+
+    if (json_is_integer(value) && json_integer_value(value) == extent) {
+        return STATUS_OK;
+    }
+    return status_fail(STATUS_ERR_REFUSED,
+                       "%s: the checkpoint cannot be used: config.parallel.%s: expected %d, which "
+                       "is layout.%s",
+                       reading->path, field, extent, field);
+}
+
 static enum status read_layout(const struct reading *reading, struct grid_shape *layout)
 {
     TRY(read_extent(reading, "pp", CONFIG_RANKS_MOST, &layout->pp));
@@ -97,31 +112,44 @@ static enum status read_layout(const struct reading *reading, struct grid_shape 
         *layout = (struct grid_shape){.pp = 0};
         return refuse(reading, "layout", "at most 1024 ranks");
     }
-    return STATUS_OK;
+    TRY(check_extent(reading, "pp", layout->pp));
+    TRY(check_extent(reading, "tp", layout->tp));
+    return check_extent(reading, "dp", layout->dp);
 }
 
 static enum status read_scale(const struct reading *reading, struct grad_scaler_state *scale)
 {
     const json_t *object = json_object_get(reading->object, "loss_scale");
     const json_t *value = json_object_get(object, "scale");
+    const json_t *dynamic = json_object_get(object, "dynamic");
 
+    if (!json_is_boolean(dynamic)) {
+        return refuse(reading, "loss_scale.dynamic", "true or false");
+    }
+    scale->dynamic = json_is_true(dynamic);
     scale->scale = json_number_value(value);
     if (!json_is_number(value) || !isfinite(scale->scale) || scale->scale <= 0.0) {
         return refuse(reading, "loss_scale.scale", "a number above 0");
     }
-    TRY(read_count(reading, object, "good_steps", 0, INT64_MAX, &scale->good_steps));
-    return read_count(reading, object, "hysteresis_left", 0, INT64_MAX, &scale->hysteresis_left);
+    TRY(read_count(reading, object, "good_steps", 0, CONFIG_STEPS_MOST, &scale->good_steps));
+    return read_count(reading, object, "hysteresis_left", 0, CONFIG_STEPS_MOST,
+                      &scale->hysteresis_left);
 }
 
+/* Each step is an update or is skipped, and takes a global batch: of how many sequences may have changed
+ * on the way, so no product says how many there were in all. */
 static enum status read_counts(const struct reading *reading, struct manifest *manifest)
 {
     const json_t *object = reading->object;
+    int64_t most = CONFIG_STEPS_MOST;
 
-    TRY(read_count(reading, object, "step", 0, INT64_MAX, &manifest->step));
+    TRY(read_count(reading, object, "step", 0, most, &manifest->step));
     TRY(read_count(reading, object, "updates", 0, manifest->step, &manifest->updates));
-    TRY(read_count(reading, object, "consumed_samples", 0, INT64_MAX, &manifest->consumed));
-    TRY(read_count(reading, object, "sequences", 1, INT64_MAX, &manifest->sequences));
-    TRY(read_count(reading, object, "skipped", 0, manifest->step, &manifest->skipped));
+    TRY(read_count(reading, object, "consumed_samples", manifest->step,
+                   manifest->step > 0 ? most : 0, &manifest->consumed));
+    TRY(read_count(reading, object, "sequences", 1, most, &manifest->sequences));
+    TRY(read_count(reading, object, "skipped", manifest->step - manifest->updates,
+                   manifest->step - manifest->updates, &manifest->skipped));
     TRY(read_count(reading, object, "skipped_in_a_row", 0, manifest->skipped,
                    &manifest->skipped_in_a_row));
     return read_count(reading, object, "threads", 1, 1024, &manifest->threads);

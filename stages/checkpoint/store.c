@@ -226,11 +226,23 @@ bool store_has_any(const char *directory)
     bool any = false;
 
     if (folder_path(directory, LATEST, path) < 0 || list(directory, &listing) < 0) {
-        return false;
+        return true;
     }
     any = listing.count > 0 || access(path, F_OK) == 0;
     release(&listing);
     return any;
+}
+
+/* Why not is told, and is not what the caller has failed by. */
+static bool is_usable(const char *path)
+{
+    const struct status_record kept = *status_last();
+    struct manifest manifest;
+    bool usable = manifest_read(path, &manifest) >= 0 && manifest_check_sizes(path, &manifest) >= 0;
+
+    manifest_release(&manifest);
+    status_adopt(&kept);
+    return usable;
 }
 
 bool store_find_older(const char *directory, int64_t step, char *path)
@@ -245,7 +257,9 @@ bool store_find_older(const char *directory, int64_t step, char *path)
     while (older < listing.count && listing.steps[older] < step) {
         older++;
     }
-    found = older > 0 && whole_path(directory, listing.steps[older - 1], path) == STATUS_OK;
+    for (size_t i = older; i > 0 && !found; i--) {
+        found = whole_path(directory, listing.steps[i - 1], path) == STATUS_OK && is_usable(path);
+    }
     release(&listing);
     return found;
 }
@@ -354,8 +368,8 @@ void store_discard(const char *directory, int64_t step)
 {
     char path[FILE_PATH_BYTES];
 
-    if (store_partial_path(directory, step, path) == STATUS_OK && folder_exists(path)) {
-        (void)folder_remove(path);
+    if (store_partial_path(directory, step, path) == STATUS_OK) {
+        folder_discard(path);
     }
 }
 

@@ -4,13 +4,15 @@
  *     step-00000010/           a whole checkpoint, the one after step 10
  *     step-00000020.partial/   one that is being written, or that a death has left
  *     latest                   a line: the name of the one to go on from
+ *     lock                     held as long as a run lives that saves here (stages/run_directory.h)
  *
  * A checkpoint is filled under its partial name; when all of its files are synced, the manifest
  * last, the folder is renamed and `latest` replaced, each in one move that survives a power cut.
  * So a name without `.partial` stands for a whole checkpoint at every moment, and only what is
  * already replaced is ever removed.
  *
- * One process a run calls what changes something. Everything may block on the disk.
+ * One process a run calls what changes something, store_discard() apart. Everything may block on the
+ * disk.
  */
 #ifndef STAGES_CHECKPOINT_STORE_H
 #define STAGES_CHECKPOINT_STORE_H
@@ -48,11 +50,12 @@ struct store_place {
  * cannot be read or is no name of a checkpoint. */
 enum status store_find(const char *directory, struct store_place *place_out);
 
-/* Whether there is any, whole or named by `latest`. */
+/* Whether there is any, whole or named by `latest`; true, too, where the directory cannot be looked at:
+ * store_find() says why. */
 bool store_has_any(const char *directory);
 
-/* The newest checkpoint before `step` that has all its files, in `path`; false where there is none. Says
- * nothing of those that have not. */
+/* The newest checkpoint before `step` that can be used, in `path`: its manifest can be read, and its files
+ * are there with their sizes. False where there is none. Leaves the last failure of the thread as it is. */
 bool store_find_older(const char *directory, int64_t step, char *path);
 
 /* Names of partial folders, into `text`, cut to it: "step-00000020.partial"; how many there are. */
@@ -69,7 +72,8 @@ enum status store_publish(const char *directory, int64_t step);
  * `latest` names. Those after `step` are another attempt's and stay. */
 enum status store_prune(const char *directory, int64_t step, int64_t keep);
 
-/* Gives up what store_begin() began; fine where there is nothing. */
+/* Gives up what store_begin() began, and says nothing; fine where there is nothing. The one call that
+ * every process that writes into it makes, when it has come to its own end: the last one leaves nothing. */
 void store_discard(const char *directory, int64_t step);
 
 /* Removes all checkpoints and `latest`, by way of <directory>.removed; other files stay. Fine where there is

@@ -128,15 +128,18 @@ static bool may_restart(const struct crew_outcome *outcome)
 
 /* The attempts of one job. */
 struct attempts {
-    struct config config; /* of the next one */
-    char **arguments;     /* owns the array; of its processes */
-    int32_t most;         /* restarts */
+    struct config config;              /* of the next one */
+    char **arguments;                  /* owns the array; of its processes */
+    int32_t most;                      /* restarts */
+    struct run_directory_stamp before; /* the first one */
 };
 
-/* What `arguments` say, with --overwrite only where the configuration says so now. */
+/* What `arguments` say, with --overwrite only where the configuration says so now, and its
+ * checkpoint.resume. */
 static enum status copy_arguments(struct attempts *attempts, char **arguments)
 {
     static char overwrite[] = "--overwrite";
+    static char resume[] = "--checkpoint.resume=auto";
     size_t count = 0;
     size_t kept = 0;
 
@@ -144,7 +147,7 @@ static enum status copy_arguments(struct attempts *attempts, char **arguments)
         count++;
     }
     free(attempts->arguments);
-    attempts->arguments = calloc(count + 2, sizeof(*attempts->arguments));
+    attempts->arguments = calloc(count + 3, sizeof(*attempts->arguments));
     if (attempts->arguments == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "no memory for %zu arguments", count);
     }
@@ -154,21 +157,28 @@ static enum status copy_arguments(struct attempts *attempts, char **arguments)
         }
     }
     if (attempts->config.train.overwrite) {
-        attempts->arguments[kept] = overwrite;
+        attempts->arguments[kept++] = overwrite;
+    }
+    if (attempts->config.checkpoint.resume == RESUME_AUTO) {
+        attempts->arguments[kept] = resume;
     }
     return STATUS_OK;
 }
 
-/* The next attempt goes on from the last checkpoint; where the run has none yet, all that is there is
- * what the failed attempt has made, and it begins again. */
+/* Where the job has made the run its own, all that is there is its own: the next attempt goes on from
+ * the last checkpoint whatever the job was told to do with an earlier run, and begins again where there is
+ * none. Where it has not come so far, the next attempt is a first one. */
 static enum status prepare_restart(struct attempts *attempts, char **arguments, int32_t processes)
 {
     struct config *config = &attempts->config;
 
-    config->train.overwrite = false;
-    if (run_directory_state(config) == RUN_INCOMPLETE &&
-        (config->checkpoint.resume == RESUME_NEVER || !store_has_any(config->checkpoint.dir))) {
-        config->train.overwrite = true;
+    if (run_directory_changed(config, &attempts->before)) {
+        config->train.overwrite = false;
+        if (config->checkpoint.resume == RESUME_NEVER) {
+            config->checkpoint.resume = RESUME_AUTO;
+        }
+        config->train.overwrite =
+            run_directory_state(config) == RUN_INCOMPLETE && !store_has_any(config->checkpoint.dir);
     }
     TRY(copy_arguments(attempts, arguments));
     return train_check(config, processes);
@@ -220,11 +230,13 @@ static enum status start_job(const struct config *config, const struct agent_opt
     enum status status = STATUS_OK;
 
     TRY(count_processes(config, options, &crew.processes));
+    TRY(run_directory_check_free(config));
     if (run_directory_state(config) == RUN_FINISHED) {
         run_directory_print_finished(config);
         return STATUS_OK;
     }
     TRY(train_check(config, crew.processes));
+    run_directory_stamp(config, &attempts.before);
     TRY(choose_log_dir(config, options, log_dir, sizeof(log_dir)));
     TRY(file_make_directories(log_dir));
     status = run_attempts(&attempts, &crew, arguments);

@@ -26,10 +26,17 @@ static void print_help(void)
                  "the one to go on from.\n");
 }
 
+static enum status refuse_none(const char *directory)
+{
+    return status_fail(STATUS_ERR_REFUSED,
+                       "%s: there is no checkpoint: expected a folder with " MANIFEST_NAME
+                       ", or one of such folders",
+                       directory);
+}
+
 /* The checkpoint that the user's DIR means. */
 static enum status find_checkpoint(const char *directory, struct store_place *place)
 {
-    static const char *const below[] = {"", "/checkpoints"};
     char path[FILE_PATH_BYTES];
 
     TRY(folder_path(directory, MANIFEST_NAME, path));
@@ -38,20 +45,12 @@ static enum status find_checkpoint(const char *directory, struct store_place *pl
         (void)snprintf(place->path, sizeof(place->path), "%s", directory);
         return STATUS_OK;
     }
-    for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
-        int used = snprintf(path, sizeof(path), "%s%s", directory, below[i]);
-
-        if (used > 0 && used < FILE_PATH_BYTES) {
-            TRY(store_find(path, place));
-        }
-        if (place->found) {
-            return STATUS_OK;
-        }
+    TRY(store_find(directory, place));
+    if (!place->found) {
+        TRY(folder_path(directory, "checkpoints", path));
+        TRY(store_find(path, place));
     }
-    return status_fail(STATUS_ERR_REFUSED,
-                       "%s: there is no checkpoint: expected a folder with " MANIFEST_NAME
-                       ", or one of such folders",
-                       directory);
+    return place->found ? STATUS_OK : refuse_none(directory);
 }
 
 static uint64_t total_bytes(const struct manifest *manifest)

@@ -115,6 +115,36 @@ static const void *backward_input(const struct chunk_slot *slot, const struct ch
     return layer == 0 ? slot->input : backward_output(slot, set, layer - 1);
 }
 
+/* Layer i of the chunk is whole afterwards. */
+static enum status ask_for(struct chunk *chunk, int32_t layer)
+{
+    return chunk->gathered != NULL
+               ? gathered_layer(chunk->gathered, chunk->range.first_layer + layer,
+                                layer % GATHERED_PLACES)
+               : STATUS_OK;
+}
+
+enum status chunk_gather(struct chunk *chunk, bool backward, bool counts, size_t *bytes_out)
+{
+    const struct chunk_range *range = &chunk->range;
+    bool from_the_last = backward && range->recompute != RECOMPUTE_FULL;
+
+    *bytes_out = 0;
+    if (chunk->gathered == NULL || range->layers == 0) {
+        return STATUS_OK;
+    }
+    gathered_open(chunk->gathered, counts);
+    *bytes_out = chunk->gathered->layer_bytes;
+    return ask_for(chunk, from_the_last ? range->layers - 1 : 0);
+}
+
+void chunk_give_back(struct chunk *chunk)
+{
+    if (chunk->gathered != NULL) {
+        gathered_close(chunk->gathered);
+    }
+}
+
 static struct layer layer_of(const struct chunk *chunk, const struct chunk_slot *slot,
                              int32_t layer)
 {
@@ -136,6 +166,7 @@ static enum status run_layers(struct chunk *chunk, struct chunk_slot *slot,
         struct layer_stash stash = layer_stash_join(&slot->layers[i], &chunk->workspace->stash);
         struct layer layer = layer_of(chunk, slot, i);
 
+        TRY(ask_for(chunk, i));
         TRY(layer_forward(&layer, &stash, forward_input(chunk, slot, io, i),
                           forward_output(chunk, slot, io, i)));
     }
@@ -154,6 +185,8 @@ static enum status recompute_layers(struct chunk *chunk, const struct chunk_slot
         struct layer_stash stash = layer_stash_join(&slot->layers[i], &set->again[i]);
         struct layer layer = layer_of(chunk, slot, i);
 
+        /* What is made again under selective recompute needs layer norms alone. */
+        TRY(chunk->range.recompute == RECOMPUTE_FULL ? ask_for(chunk, i) : STATUS_OK);
         TRY(layer_recompute(&layer, &stash, chunk->range.recompute, backward_input(slot, set, i),
                             set->outputs[i]));
     }
@@ -293,6 +326,7 @@ enum status chunk_backward_input(struct chunk *chunk, int32_t slot_index, int32_
         struct layer_stash stash = layer_stash_join(&slot->layers[i], &set->again[i]);
         struct layer layer = layer_of(chunk, slot, i);
 
+        TRY(ask_for(chunk, i));
         TRY(layer_backward_input(&layer, &stash, &set->layers[i], backward_input(slot, set, i),
                                  layer_doutput(chunk, set, io, i), layer_dinput(set, io, i)));
     }

@@ -10,6 +10,9 @@
  * What F does not keep (stages/model/recompute.h) it makes in the workspace; I begins with making it
  * again in the gradient set, where W finds it.
  *
+ * Where the replicas keep slices of the weights, F and I ask for one layer after the other, I in the
+ * opposite order, behind an I's recompute in that of F; W needs none.
+ *
  * `void *` is in the model dtype. n rows of a micro-batch's N are here, all of them without sequence
  * parallelism (stages/model/shape.h).
  *
@@ -21,6 +24,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "stages/model/gathered.h"
 #include "stages/model/layer.h"
 #include "stages/model/parameters.h"
 #include "stages/model/shape.h"
@@ -67,6 +71,7 @@ struct chunk {
     struct chunk_gradients *gradients; /* owns */
     int32_t gradient_count;
     struct workspace *workspace; /* borrows; of the rank, not of this chunk */
+    struct gathered *gathered;   /* borrows; of the rank; NULL where all weights are whole here */
     struct arena stash;          /* owns */
     struct arena kept;           /* owns: the gradient sets, but for */
     struct arena again;          /* owns: what they have of F's results */
@@ -96,6 +101,13 @@ enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
 
 /* Allocates what chunk_init() planned. */
 enum status chunk_allocate(struct chunk *chunk);
+
+/* GATHER: begins to ask for layers, for an F or, `backward`, an I; the first has come when it returns.
+ * `counts` as of gathered_open(); *bytes_out is what has come. Nothing where all weights are whole. */
+enum status chunk_gather(struct chunk *chunk, bool backward, bool counts, size_t *bytes_out);
+
+/* RELEASE: F or I has ended. */
+void chunk_give_back(struct chunk *chunk);
 
 enum status chunk_forward(struct chunk *chunk, int32_t slot, struct chunk_io *io);
 

@@ -59,6 +59,8 @@ static const struct layer_entry layer_entries[] = {
 
 #define LAYER_ENTRIES (sizeof(layer_entries) / sizeof(layer_entries[0]))
 
+_Static_assert(LAYER_ENTRIES == LAYER_TENSORS, "a row for every tensor of a layer");
+
 static int64_t extent_elems(const struct model_shape *shape, enum extent extent)
 {
     switch (extent) {
@@ -128,6 +130,7 @@ static enum status add_layer(struct params *params, const struct model_shape *sh
             .decays = entry->rows != ONE,
             .by_rows = shape->splits_rows && entry->split == WHOLE,
             .fp32 = is_layer_norm(entry),
+            .by_layer = !is_layer_norm(entry),
             .norm_key = 1 + layer,
             .site = SITE_LAYER + (uint32_t)i,
             .layer = (uint32_t)layer,
@@ -250,6 +253,19 @@ void head_memory_carve(struct head_memory *head, const struct model_shape *shape
     }
 }
 
+const struct param *parameters_layer(const struct params *params, int32_t layer)
+{
+    char name[PARAM_NAME_BYTES];
+
+    (void)snprintf(name, sizeof(name), "h.%d.%s", layer, layer_entries[0].name);
+    return params_find(params, name);
+}
+
+void layer_tensors_put(struct layer_tensors *tensors, int place, void *tensor)
+{
+    memcpy((char *)tensors + layer_entries[place].field, &tensor, sizeof(void *));
+}
+
 static const struct param *find_tensor(const struct params *params, const char *name)
 {
     const struct param *param = params_find(params, name);
@@ -261,15 +277,12 @@ static const struct param *find_tensor(const struct params *params, const char *
 static void collect_layer(struct layer_tensors *weights, struct layer_tensors *gradients,
                           const struct params *params, int32_t layer)
 {
-    char name[PARAM_NAME_BYTES];
+    const struct param *param = parameters_layer(params, layer);
 
-    for (size_t i = 0; i < LAYER_ENTRIES; i++) {
-        const struct param *param = NULL;
-
-        (void)snprintf(name, sizeof(name), "h.%d.%s", layer, layer_entries[i].name);
-        param = find_tensor(params, name);
-        memcpy((char *)weights + layer_entries[i].field, &param->weight, sizeof(void *));
-        memcpy((char *)gradients + layer_entries[i].field, &param->grad, sizeof(float *));
+    ENSURE(param != NULL, "no layer %d on this rank", layer);
+    for (int i = 0; i < LAYER_TENSORS; i++) {
+        layer_tensors_put(weights, i, param[i].weight);
+        layer_tensors_put(gradients, i, param[i].grad);
     }
 }
 

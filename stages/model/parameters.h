@@ -40,6 +40,8 @@ struct layer_tensors {
     void *m_proj_bias;   /* (C) */
 };
 
+#define LAYER_TENSORS 12
+
 /* The tensors of one chunk, likewise; pointers into a params set and the head's arena. */
 struct chunk_tensors {
     struct layer_tensors *layers; /* owns; range.layers of them */
@@ -68,6 +70,13 @@ int32_t norm_key_count(const struct model_shape *shape);
 /* Appends the chunk's parameters to the table, in model order. */
 enum status parameters_add(struct params *params, const struct model_shape *shape,
                            const struct chunk_range *range);
+
+/* The LAYER_TENSORS entries of a layer in the table, in the order of struct layer_tensors; NULL where
+ * it is on another rank. */
+const struct param *parameters_layer(const struct params *params, int32_t layer);
+
+/* Lets the tensor of that place, 0 … LAYER_TENSORS - 1, point to `tensor`. */
+void layer_tensors_put(struct layer_tensors *tensors, int place, void *tensor);
 
 /* Plans (and, once the arena has memory, places) the tied head's memory: a gradient where the rank
  * has the head, a copy where it does not have the embedding too. */

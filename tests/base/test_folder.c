@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/folder.h"
+#include "tests/base/capture.h"
 
 static char root[64];
 
@@ -67,6 +68,23 @@ static void a_folder_is_removed_with_all_that_is_in_it_and_links_are_not_followe
     assert_int_equal(folder_remove(path_of("never/there")), STATUS_OK);
 }
 
+static void discarding_says_nothing(void **state)
+{
+    struct capture capture;
+    char text[256];
+
+    (void)state;
+    assert_int_equal(file_make_directories(path_of("a/b")), STATUS_OK);
+    leave("a/b/file");
+    leave("a/file");
+    capture_begin(&capture);
+    folder_discard(path_of("a"));
+    folder_discard(path_of("a"));
+    capture_end(&capture, text, sizeof(text));
+    assert_string_equal(text, "");
+    assert_false(is_there("a"));
+}
+
 static void a_folder_takes_the_place_of_another_or_of_none(void **state)
 {
     (void)state;
@@ -117,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROOT(a_folder_is_removed_with_all_that_is_in_it_and_links_are_not_followed),
+        ROOT(discarding_says_nothing),
         ROOT(a_folder_takes_the_place_of_another_or_of_none),
         ROOT(a_path_that_does_not_fit_is_refused_and_not_cut),
         ROOT(only_what_is_there_can_be_synced),

@@ -211,7 +211,8 @@ static void a_state_that_no_run_can_have_is_refused_with_its_number(void **state
 
 static void what_the_config_does_not_allow_any_more_comes_to_the_nearest_that_it_does(void **state)
 {
-    const struct grad_scaler_state kept = {.scale = 8.0, .good_steps = 900, .hysteresis_left = 5};
+    const struct grad_scaler_state kept = {
+        .dynamic = true, .scale = 8.0, .good_steps = 900, .hysteresis_left = 5};
     struct grad_scaler_config config = usual;
     struct grad_scaler scaler;
 
@@ -228,6 +229,32 @@ static void what_the_config_does_not_allow_any_more_comes_to_the_nearest_that_it
     assert_true(scaler.state.scale == 65536.0);
 }
 
+/* A constant of 1, or of 2^40, is no scale that fp16 would have come to. */
+static void a_constant_scale_never_becomes_the_state_of_a_dynamic_one(void **state)
+{
+    static const double constants[] = {1.0, 0x1p40};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++) {
+        struct grad_scaler_config config = usual;
+        struct grad_scaler constant;
+        struct grad_scaler dynamic;
+
+        config.dynamic = false;
+        config.initial_scale = constants[i];
+        grad_scaler_init(&constant, &config);
+        assert_false(constant.state.dynamic);
+        grad_scaler_init(&dynamic, &usual);
+        assert_int_equal(grad_scaler_restore(&dynamic, &constant.state), STATUS_OK);
+        assert_true(dynamic.state.dynamic && dynamic.state.scale == 65536.0);
+        assert_int_equal(dynamic.state.good_steps, 0);
+        assert_int_equal(dynamic.state.hysteresis_left, usual.hysteresis);
+        /* And back. */
+        assert_int_equal(grad_scaler_restore(&constant, &dynamic.state), STATUS_OK);
+        assert_true(!constant.state.dynamic && constant.state.scale == constants[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +268,7 @@ int main(void)
         cmocka_unit_test(one_that_goes_on_from_a_kept_state_is_the_unbroken_one),
         cmocka_unit_test(a_state_that_no_run_can_have_is_refused_with_its_number),
         cmocka_unit_test(what_the_config_does_not_allow_any_more_comes_to_the_nearest_that_it_does),
+        cmocka_unit_test(a_constant_scale_never_becomes_the_state_of_a_dynamic_one),
     };
 
     return cmocka_run_group_tests_name("grad_scaler", tests, NULL, NULL);

@@ -210,7 +210,9 @@ static float *train_large(enum dtype type, const struct optimizer_config *config
         struct params params;
         struct param *param = NULL;
         const uint16_t *halves = NULL;
+        uint16_t *start = calloc(LARGE, sizeof(*start));
 
+        assert_non_null(start);
         params_init(&params, type, optimizer_moments(config->kind));
         add(&params, "large.weight", LARGE, 1);
         params_shard(&params, replicas, replica);
@@ -218,6 +220,10 @@ static float *train_large(enum dtype type, const struct optimizer_config *config
         assert_int_equal(params_place(&params), STATUS_OK);
         params_initialize(&params, 3);
         param = &params.table[0];
+        halves = param->weight;
+        for (size_t e = 0; e < LARGE && type != DTYPE_FP32; e++) {
+            start[e] = halves[e];
+        }
         for (int t = 1; t <= 2; t++) {
             const struct rng_purpose purpose = {.seed = 1, .site = 1, .layer = (uint32_t)t};
 
@@ -225,7 +231,13 @@ static float *train_large(enum dtype type, const struct optimizer_config *config
             assert_int_equal(optimizer_update(config, &params, device, t, 0.01, 0.5), STATUS_OK);
         }
         memcpy(result + param->own_first, param->main, param->own_elems * sizeof(float));
-        halves = param->weight;
+        for (size_t e = 0; e < LARGE && type != DTYPE_FP32; e++) {
+            /* What another replica owns comes from there. */
+            if (e < param->own_first || e >= param->own_first + param->own_elems) {
+                assert_int_equal(halves[e], start[e]);
+            }
+        }
+        free(start);
         for (size_t e = 0; e < param->own_elems && type != DTYPE_FP32; e++) {
             uint16_t got = halves[param->own_first + e];
 

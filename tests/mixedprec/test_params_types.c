@@ -222,34 +222,6 @@ static void starting_weights_are_the_same_numbers_in_every_format(void **state)
     params_release(&plain);
 }
 
-static void an_update_rounds_what_this_replica_owns_and_nothing_else(void **state)
-{
-    static const enum dtype types[] = {DTYPE_FP32, DTYPE_BF16, DTYPE_FP16};
-    struct device *device = NULL;
-
-    (void)state;
-    assert_int_equal(device_open(DEVICE_CPU, 2, DTYPE_FP16, &device), STATUS_OK);
-    for (int t = 0; t < 3; t++) {
-        struct params params;
-        struct param *param = NULL;
-
-        make(&params, types[t], 2, 3, 1);
-        params_initialize(&params, 99);
-        param = &params.table[0];
-        for (size_t e = 0; e < param->own_elems; e++) {
-            param->main[e] = 3.0F + 0x1p-12F * (float)e;
-        }
-        assert_int_equal(param_update_weights(&params, device), STATUS_OK);
-        for (size_t e = 0; e < param->own_elems; e++) {
-            assert_true(copy_at(param, 1680 + e) ==
-                        dtype_round(types[t], 3.0F + 0x1p-12F * (float)e));
-        }
-        assert_true(copy_at(param, 1679) < 1.0F && copy_at(param, 3360) < 1.0F);
-        params_release(&params);
-    }
-    device_close(&device);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,7 +231,6 @@ int main(void)
         cmocka_unit_test(main_params_are_the_copy_itself_where_that_is_fp32),
         cmocka_unit_test(values_are_put_rounded_into_the_copy_and_exactly_into_what_is_owned),
         cmocka_unit_test(starting_weights_are_the_same_numbers_in_every_format),
-        cmocka_unit_test(an_update_rounds_what_this_replica_owns_and_nothing_else),
     };
 
     return cmocka_run_group_tests_name("params_types", tests, NULL, NULL);

@@ -258,6 +258,28 @@ static bool all_compute_ended(const struct fake_rank *rank, int32_t before)
     return true;
 }
 
+/* Whether the GATHER that is open is the one that the action asks under. */
+static bool has_gathered(const struct fake_rank *rank, const struct action *action)
+{
+    const struct action *gather = &rank->line->actions[rank->gather];
+    enum lane_direction direction = action->kind == ACTION_F ? LANE_F : LANE_B;
+
+    direction = action->kind == ACTION_RELEASE ? (enum lane_direction)action->direction : direction;
+    return rank->gathered && gather->virtual_stage == action->virtual_stage &&
+           gather->microbatch == action->microbatch && gather->direction == direction;
+}
+
+/* What is gathered is there from the first to the last moment of F, I and B, and one at a time. */
+static void check_gathered(struct fake_rank *rank, int32_t index)
+{
+    const struct action *action = &rank->line->actions[index];
+    bool wrong = action->kind == ACTION_GATHER ? rank->gathered : !has_gathered(rank, action);
+
+    if (plan_gathers(rank->world->plan) && action->kind != ACTION_W && wrong) {
+        note(rank, index, FAKE_WRONG);
+    }
+}
+
 /* REDUCE needs all of the rank's own gradient, STEP that of all replicas. */
 static bool uses_half_a_gradient(const struct fake_rank *rank, int32_t index)
 {
@@ -291,7 +313,10 @@ void fake_action_begin(struct fake_rank *rank, int32_t index)
     struct fake_action *fake = &rank->actions[index];
 
     fake->state = BEGUN;
-    if (action_is_compute((enum action_kind)action->kind)) {
+    if (action->kind == ACTION_GATHER || action->kind == ACTION_RELEASE) {
+        check_gathered(rank, index);
+    } else if (action_is_compute((enum action_kind)action->kind)) {
+        check_gathered(rank, index);
         fake->inputs = read_inputs(rank, index);
         poison_outputs(rank, index);
     } else if (action->kind == ACTION_SEND) {
@@ -311,7 +336,12 @@ void fake_action_end(struct fake_rank *rank, int32_t index)
     const struct action *action = &rank->line->actions[index];
 
     rank->actions[index].state = ENDED;
-    if (action_is_compute((enum action_kind)action->kind)) {
+    if (action->kind == ACTION_GATHER || action->kind == ACTION_RELEASE) {
+        check_gathered(rank, index);
+        rank->gathered = action->kind == ACTION_GATHER;
+        rank->gather = index;
+    } else if (action_is_compute((enum action_kind)action->kind)) {
+        check_gathered(rank, index);
         end_compute(rank, index);
     } else if (action->kind == ACTION_SEND) {
         end_send(rank, index);

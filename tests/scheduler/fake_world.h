@@ -65,6 +65,8 @@ struct fake_rank {
     struct fake_chunk *chunks;       /* owns */
     uint64_t *outs[LANE_DIRECTIONS]; /* owns [0]; [peer]: the out buffer of each lane */
     bool reduced;                    /* REDUCE has ended */
+    bool gathered;                   /* a GATHER has ended, and its RELEASE has not, */
+    int32_t gather;                  /* at this index */
 };
 
 struct fake_world {

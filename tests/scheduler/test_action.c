@@ -8,10 +8,11 @@
 
 #include "scheduler/action.h"
 
-static const char *const words[] = {"0F0",      "2F0",      "2I17",     "3W4",
-                                    "12B345",   "2SEND_F0", "3RECV_F0", "999999999B999999999",
-                                    "1SEND_B9", "0RECV_B1", "SYNC",     "REDUCE",
-                                    "STEP"};
+static const char *const words[] = {
+    "0F0",      "2F0",        "2I17",          "3W4",
+    "12B345",   "2SEND_F0",   "3RECV_F0",      "999999999B999999999",
+    "1SEND_B9", "0RECV_B1",   "SYNC",          "REDUCE",
+    "STEP",     "3GATHER_F0", "12RELEASE_B345"};
 
 static const char *const not_words[] = {"",
                                         " ",
@@ -34,6 +35,10 @@ static const char *const not_words[] = {"",
                                         "0SYNC1",
                                         "SYNCS",
                                         "0REDUCE_GRAD0",
+                                        "0GATHER0",
+                                        "GATHER_F0",
+                                        "0RELEASES_F0",
+                                        "0RELEASE_F",
                                         "1000000000F0",
                                         "0F1000000000",
                                         "SEND_F0",

@@ -27,7 +27,8 @@ static struct plan *make_chunks(enum schedule schedule, int32_t p, int32_t m, in
                                .lane_depth = 1 + m % 2,
                                .early_send = early_send,
                                .embedding_sync = m % 3 != 0,
-                               .reduce = m % 4 == 0};
+                               .reduce = m % 4 == 0,
+                               .gather = m % 3 == 1};
     struct plan *compute = NULL;
     struct plan *lowered = NULL;
 
@@ -360,6 +361,27 @@ static void an_out_buffer_that_is_not_waited_for_is_noticed(void **state)
     plan_destroy(&plan);
 }
 
+/* Layers that are gathered too early go where the action before still reads, and an action that does
+ * not wait for its own reads what is not there. */
+static void a_gather_that_is_not_waited_for_is_noticed(void **state)
+{
+    static const enum action_kind kinds[] = {ACTION_GATHER, ACTION_F};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct plan *plan = make_plan(SCHEDULE_GPIPE, 1, 4, false);
+        struct plan_line *line = &plan->lines[0];
+
+        for (int32_t index = 0; index < line->count; index++) {
+            if (line->actions[index].kind == kinds[i]) {
+                line->actions[index].depends[0] = ACTION_NONE;
+            }
+        }
+        assert_true(count_verdicts(plan, FAKE_WRONG) > 0);
+        plan_destroy(&plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +403,7 @@ int main(void)
         cmocka_unit_test(swapped_stashes_make_a_wrong_token),
         cmocka_unit_test(a_buffer_between_chunks_that_is_still_read_is_noticed),
         cmocka_unit_test(an_out_buffer_that_is_not_waited_for_is_noticed),
+        cmocka_unit_test(a_gather_that_is_not_waited_for_is_noticed),
     };
 
     return cmocka_run_group_tests_name("executor", tests, NULL, NULL);

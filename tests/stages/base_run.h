@@ -15,7 +15,7 @@
 #define BASE_POSITIONS 32
 #define BASE_VOCAB     256
 #define BASE_BATCH     8
-#define BASE_MORE      8
+#define BASE_MORE      10
 
 /* Zero is what stands in the comment. */
 struct base_run {

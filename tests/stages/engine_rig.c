@@ -21,6 +21,8 @@ struct rig_rank {
     struct engine *engine;
     enum status status;
     struct rig_result own;
+    int64_t skipped;          /* of the whole run, */
+    int64_t skipped_in_a_row; /* as train.c counts them */
     pthread_t thread;
 };
 
@@ -34,14 +36,6 @@ struct rig {
     struct rig_result *result;
     int failed;
 };
-
-uint64_t rig_bits(double value)
-{
-    uint64_t bits = 0;
-
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
 
 /* The tensor of that name, made at its first mention. */
 static struct rig_tensor *find_or_make(struct rig_tensor *tensors, int32_t *count,
@@ -156,11 +150,28 @@ static enum status evaluate(struct rig_rank *rank, int64_t step)
 static enum status save(struct rig_rank *rank, int64_t step)
 {
     const struct config_checkpoint *checkpoint = &rank->config.checkpoint;
-    const struct engine_save saving = {.directory = checkpoint->dir, .keep = checkpoint->keep};
+    const struct engine_save saving = {
+        .directory = checkpoint->dir,
+        .keep = checkpoint->keep,
+        .skipped = rank->skipped,
+        .skipped_in_a_row = rank->skipped_in_a_row,
+    };
 
     return checkpoint->every > 0 && (step + 1) % checkpoint->every == 0
                ? engine_save(rank->engine, &saving)
                : STATUS_OK;
+}
+
+static void count_skips(struct rig_rank *rank, int64_t step)
+{
+    const struct update_outcome *outcome = &rank->engine->update.outcome;
+
+    rank->skipped += outcome->skipped ? 1 : 0;
+    if (!outcome->empty) {
+        rank->skipped_in_a_row = outcome->skipped ? rank->skipped_in_a_row + 1 : 0;
+    }
+    rank->own.skipped[step] = outcome->skipped ? 1 : 0;
+    rank->own.skipped_in_a_row[step] = rank->skipped_in_a_row;
 }
 
 static enum status run_steps(struct rig_rank *rank)
@@ -169,13 +180,15 @@ static enum status run_steps(struct rig_rank *rank)
     const struct config *config = rank->rig->config;
 
     rank->own.first = engine->attempts;
+    rank->skipped = rank->resume.manifest.skipped;
+    rank->skipped_in_a_row = rank->resume.manifest.skipped_in_a_row;
     for (int64_t step = engine->attempts; step < config->train.steps; step++) {
         TRY(engine_step(engine));
         rank->own.loss[step] = engine->update.outcome.loss;
         rank->own.norm[step] = engine->update.outcome.grad_norm;
         rank->own.lr[step] = engine->update.outcome.lr;
         rank->own.scale[step] = engine->update.outcome.loss_scale;
-        rank->own.skipped[step] = engine->update.outcome.skipped ? 1 : 0;
+        count_skips(rank, step);
         TRY(evaluate(rank, step));
         TRY(look(rank));
         TRY(save(rank, step));
@@ -202,20 +215,21 @@ static float *widen(const void *tensor, enum dtype type, size_t elems)
     return wide;
 }
 
-/* The main params that this rank updates, and its whole copy for the model. */
+/* What this rank updates, and has of the model's copy; keep() counts from the shard's beginning. */
 static void keep_param(struct rig_result *result, const struct param *param)
 {
-    float *model = widen(param->weight, param->type, param->elems);
+    size_t first = param->scattered ? param->own_first : 0;
+    size_t elems = param->scattered ? param->own_elems : param->elems;
+    float *model = widen(param->weight, param->type, elems);
 
     if (model == NULL) {
         return;
     }
-    /* keep() counts from the shard's first element. */
     keep(result, result->weights, &result->tensors, param, param->main - param->own_first,
          param->own_first, param->own_elems);
-    keep(result, result->models, &result->model_count, param, model, 0, param->elems);
+    keep(result, result->models, &result->model_count, param, model - first, first, elems);
     for (size_t e = 0; e < param->own_elems; e++) {
-        result->copies_disagree += rig_bits((double)model[param->own_first + e]) !=
+        result->copies_disagree += rig_bits((double)model[param->own_first - first + e]) !=
                                    rig_bits((double)dtype_round(param->type, param->main[e]));
     }
     free(model);
@@ -352,6 +366,7 @@ static void compare_ranks(struct rig *rig)
         result->norm[step] = rig->ranks[0].own.norm[step];
         result->lr[step] = rig->ranks[0].own.lr[step];
         result->skipped[step] = rig->ranks[0].own.skipped[step];
+        result->skipped_in_a_row[step] = rig->ranks[0].own.skipped_in_a_row[step];
         result->scale[step] = rig->ranks[0].own.scale[step];
         result->valid_loss[step] = rig->ranks[0].own.valid_loss[step];
         for (int32_t r = 1; r < rig->world; r++) {
@@ -419,80 +434,4 @@ void rig_run_watched(const char *yaml, const char *const *overrides, int overrid
     remove_directory(rig->directory);
     (void)pthread_mutex_destroy(&rig->mutex);
     free(rig);
-}
-
-const struct rig_tensor *rig_find(const struct rig_tensor *tensors, int32_t count, const char *name)
-{
-    for (int32_t i = 0; i < count; i++) {
-        if (strcmp(tensors[i].name, name) == 0) {
-            return &tensors[i];
-        }
-    }
-    return NULL;
-}
-
-static bool same_tensors(const struct rig_tensor *a, const struct rig_tensor *b, int32_t count,
-                         const char *what, char *text, size_t text_bytes)
-{
-    for (int32_t i = 0; i < count; i++) {
-        const struct rig_tensor *other = rig_find(b, count, a[i].name);
-
-        if (other == NULL || other->elems != a[i].elems ||
-            memcmp(a[i].data, other->data, a[i].elems * sizeof(float)) != 0) {
-            (void)snprintf(text, text_bytes, "%s of %s differ", what, a[i].name);
-            return false;
-        }
-    }
-    return true;
-}
-
-bool rig_same_end(const struct rig_result *a, const struct rig_result *b, char *text,
-                  size_t text_bytes)
-{
-    int32_t copies = a->copy_count < b->copy_count ? a->copy_count : b->copy_count;
-
-    if (a->steps != b->steps || a->tensors != b->tensors) {
-        (void)snprintf(text, text_bytes, "steps or tensors differ in number");
-        return false;
-    }
-    for (int64_t step = a->first > b->first ? a->first : b->first; step < a->steps; step++) {
-        if (rig_bits(a->loss[step]) != rig_bits(b->loss[step]) ||
-            rig_bits(a->norm[step]) != rig_bits(b->norm[step]) ||
-            rig_bits(a->lr[step]) != rig_bits(b->lr[step])) {
-            (void)snprintf(text, text_bytes,
-                           "step %lld: losses %.17g %.17g, norms %.17g %.17g, lr %.17g %.17g",
-                           (long long)step + 1, a->loss[step], b->loss[step], a->norm[step],
-                           b->norm[step], a->lr[step], b->lr[step]);
-            return false;
-        }
-    }
-    return same_tensors(a->weights, b->weights, a->tensors, "weights", text, text_bytes) &&
-           same_tensors(a->models, b->models, a->model_count, "model params", text, text_bytes) &&
-           same_tensors(a->copies, b->copies, copies, "the head's copies", text, text_bytes);
-}
-
-bool rig_same(const struct rig_result *a, const struct rig_result *b, char *text, size_t text_bytes)
-{
-    if (a->gradient_count != b->gradient_count) {
-        (void)snprintf(text, text_bytes, "gradients differ in number");
-        return false;
-    }
-    return same_tensors(a->gradients, b->gradients, a->gradient_count, "gradients", text,
-                        text_bytes) &&
-           rig_same_end(a, b, text, text_bytes);
-}
-
-void rig_release(struct rig_result *result)
-{
-    for (int32_t i = 0; i < RIG_TENSORS_MOST; i++) {
-        free(result->gradients[i].data);
-        free(result->gradients[i].seen);
-        free(result->weights[i].data);
-        free(result->weights[i].seen);
-        free(result->models[i].data);
-        free(result->models[i].seen);
-    }
-    free(result->copies[0].data);
-    free(result->copies[0].seen);
-    memset(result, 0, sizeof(*result));
 }

@@ -51,8 +51,9 @@ struct rig_result {
     double norm[RIG_STEPS_MOST];
     double lr[RIG_STEPS_MOST];
     int skipped[RIG_STEPS_MOST];
-    double scale[RIG_STEPS_MOST];      /* the loss scale of the step */
-    double valid_loss[RIG_STEPS_MOST]; /* where evaluated, else 0 */
+    int64_t skipped_in_a_row[RIG_STEPS_MOST]; /* after the step */
+    double scale[RIG_STEPS_MOST];             /* the loss scale of the step */
+    double valid_loss[RIG_STEPS_MOST];        /* where evaluated, else 0 */
     int32_t tensors;
     struct rig_tensor gradients[RIG_TENSORS_MOST]; /* of the first step, before clipping */
     struct rig_tensor weights[RIG_TENSORS_MOST];   /* main params at the end */

@@ -124,7 +124,8 @@ static const char *change_of(const char *section, const char *name)
 }
 
 /* As the design has it: the model's shape stays; seed, data, global batch and optimizer have to
- * be named; layout, schedule, learning rate and steps are taken. */
+ * be named; layout, schedule, learning rate and steps are taken. The kind of the optimizer stays too: its
+ * moments and their bias correction are of one kind. */
 static void each_key_says_what_a_resumed_run_may_do_with_it(void **state)
 {
     (void)state;
@@ -135,9 +136,11 @@ static void each_key_says_what_a_resumed_run_may_do_with_it(void **state)
     assert_string_equal(change_of("train", "global_batch_size"), "asked");
     assert_string_equal(change_of("data", "train"), "asked");
     assert_string_equal(change_of("data", "shuffle"), "asked");
-    assert_string_equal(change_of("optimizer", "name"), "asked");
+    assert_string_equal(change_of("optimizer", "name"), "refused");
     assert_string_equal(change_of("optimizer", "beta1"), "asked");
     assert_string_equal(change_of("optimizer", "weight_decay"), "asked");
+    assert_string_equal(change_of("optimizer", "end_weight_decay"), "asked");
+    assert_string_equal(change_of("optimizer", "weight_decay_steps"), "asked");
     assert_string_equal(change_of("optimizer", "lr"), "taken");
     assert_string_equal(change_of("optimizer", "decay_steps"), "taken");
     assert_string_equal(change_of("train", "steps"), "taken");

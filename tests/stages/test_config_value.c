@@ -302,6 +302,7 @@ static void a_name_that_no_resumed_run_is_asked_for_gets_the_nearest(void **stat
     assert_refused("--checkpoint.allow_change=everything_at_once", "; legal: data, optimizer, ");
     assert_refused("--checkpoint.allow_change=lr", "optimizer.lr may change without being named");
     assert_refused("--checkpoint.allow_change=hidden_size", "model.hidden_size may not change");
+    assert_refused("--checkpoint.allow_change=optimizer.name", "optimizer.name may not change");
     assert_refused("--checkpoint.allow_change=seed,,data", "\"?\" is no key");
     config_rig_refuses("model: {num_layers: 6, hidden_size: 64, num_heads: 4, seq_len: 32}\n"
                        "checkpoint: {allow_change: seed}\n",

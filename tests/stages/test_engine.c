@@ -115,6 +115,38 @@ static void test_a_batch_without_targets_is_a_counted_step_without_an_update(voi
     }
 }
 
+struct patience {
+    int32_t left[RIG_STEPS_MOST];
+};
+
+static void keep_patience(void *context, const struct engine *engine)
+{
+    struct patience *patience = context;
+
+    patience->left[engine->attempts - 1] = engine->update.outcome.hysteresis_left;
+}
+
+/* It is told of every skipped step, and an empty one is skipped and uses none of it. */
+static void test_a_step_without_targets_leaves_the_hysteresis_and_says_so(void **state)
+{
+    static struct rig_result run;
+    struct patience patience = {.left = {0}};
+    const struct rig_hooks hooks = {.context = &patience, .on_step = keep_patience};
+    char data[96];
+    const char *overrides[] = {data, "data.shuffle=false", "precision.dtype=fp16",
+                               "precision.hysteresis=3"};
+
+    (void)state;
+    (void)snprintf(data, sizeof(data), "data.train=%s", samples_path);
+    rig_run_watched(base_yaml, overrides, 4, &hooks, &run);
+    assert_int_equal(run.status, STATUS_OK);
+    assert_int_equal(run.skipped[1], 1);
+    for (int64_t step = 0; step < run.steps; step++) {
+        assert_int_equal(patience.left[step], 3);
+    }
+    rig_release(&run);
+}
+
 /* A layout as overrides, ended by NULL. */
 struct layout {
     const char *options[4];
@@ -345,6 +377,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_batch_without_targets_is_a_counted_step_without_an_update),
+        cmocka_unit_test(test_a_step_without_targets_leaves_the_hysteresis_and_says_so),
         cmocka_unit_test(test_ranks_without_targets_do_what_all_do),
         cmocka_unit_test(test_a_shard_without_words_has_the_training_of_all),
         cmocka_unit_test(test_the_first_loss_is_near_the_logarithm_of_the_vocabulary),

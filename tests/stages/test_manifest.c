@@ -17,7 +17,8 @@
 
 #define FILES 4
 
-static char config_text[] = "{\"model\": {\"num_layers\": 4, \"init_std\": 0.02}, \"n\": [1, 2]}";
+static char config_text[] = "{\"model\": {\"num_layers\": 4, \"init_std\": 0.02}, "
+                            "\"parallel\": {\"pp\": 2, \"tp\": 1, \"dp\": 2}, \"n\": [1, 2]}";
 
 static struct manifest_sum sums[FILES] = {
     {.bytes = 5, .xxh3 = 0x0123456789abcdefU},
@@ -31,11 +32,11 @@ static struct manifest example(void)
     return (struct manifest){
         .step = 10,
         .updates = 8,
-        .consumed = 4000000000000,
+        .consumed = 400000000000,
         .sequences = 96,
         .skipped = 2,
         .skipped_in_a_row = 1,
-        .scale = {.scale = 1.0 / 3.0, .good_steps = 3, .hysteresis_left = 2},
+        .scale = {.dynamic = true, .scale = 1.0 / 3.0, .good_steps = 3, .hysteresis_left = 2},
         .threads = 3,
         .variant = "cpu-v3 \"quoted\"",
         .layout = {.pp = 2, .tp = 1, .dp = 2},
@@ -59,9 +60,9 @@ static void what_is_written_is_read(void **state)
     (void)state;
     write_example();
     assert_int_equal(manifest_read(checkpoint_folder(), &read), STATUS_OK);
-    assert_true(read.step == 10 && read.updates == 8 && read.consumed == 4000000000000);
+    assert_true(read.step == 10 && read.updates == 8 && read.consumed == 400000000000);
     assert_true(read.sequences == 96 && read.skipped == 2 && read.skipped_in_a_row == 1);
-    assert_true(read.scale.scale == 1.0 / 3.0 && read.scale.good_steps == 3 &&
+    assert_true(read.scale.dynamic && read.scale.scale == 1.0 / 3.0 && read.scale.good_steps == 3 &&
                 read.scale.hysteresis_left == 2);
     assert_true(read.threads == 3);
     assert_string_equal(read.variant, manifest.variant);
@@ -130,6 +131,7 @@ static void a_changed_number_or_word_is_found_by_the_sum(void **state)
         {"\"step\": 10", "\"step\": 11"},
         {"0123456789abcdef", "0123456789abcdee"},
         {"\"num_layers\": 4", "\"num_layers\": 5"},
+        {"\"dynamic\": true", "\"dynamic\": false"},
         {"\"skipped\": 2", "\"skipped\": 2, \"more\": 1"},
     };
 
@@ -171,6 +173,61 @@ static void fields_that_cannot_be_are_refused_by_name(void **state)
     manifest = example();
     manifest.consumed = -1;
     assert_written_wrong(manifest, "consumed_samples");
+}
+
+/* Numbers that would overflow what is reckoned with them, and such as no run comes to. The sum of each of
+ * these manifests is right. */
+static void counts_that_no_run_comes_to_are_refused_by_name(void **state)
+{
+    const int64_t far = ((int64_t)1 << 40) + 1;
+    struct manifest manifest = example();
+
+    (void)state;
+    manifest.step = far;
+    manifest.updates = far - 2;
+    manifest.consumed = far - 1;
+    assert_written_wrong(manifest, ": step: expected an integer from 0 to 1099511627776");
+    manifest = example();
+    manifest.consumed = far;
+    assert_written_wrong(manifest, "consumed_samples: expected an integer from 10 to");
+    manifest.consumed = 9;
+    assert_written_wrong(manifest, "consumed_samples: expected an integer from 10 to");
+    manifest = example();
+    manifest.sequences = INT64_MAX;
+    assert_written_wrong(manifest, "sequences");
+    manifest = example();
+    manifest.scale.good_steps = far;
+    assert_written_wrong(manifest, "good_steps");
+    manifest = example();
+    manifest.scale.hysteresis_left = far;
+    assert_written_wrong(manifest, "hysteresis_left");
+    /* 8 updates in 10 steps. */
+    manifest = example();
+    manifest.skipped = 3;
+    assert_written_wrong(manifest, ": skipped: expected an integer from 2 to 2");
+    manifest.skipped = 1;
+    assert_written_wrong(manifest, ": skipped: expected an integer from 2 to 2");
+    manifest = example();
+    manifest.step = 0;
+    manifest.updates = 0;
+    assert_written_wrong(manifest, "consumed_samples: expected an integer from 0 to 0");
+}
+
+/* The files are those of the layout, so a rank of the configuration's would have none. */
+static void a_layout_that_is_not_the_configurations_is_refused_by_name(void **state)
+{
+    struct manifest manifest = example();
+
+    (void)state;
+    manifest.layout = (struct grid_shape){.pp = 1, .tp = 1, .dp = 2};
+    assert_written_wrong(manifest, "config.parallel.pp: expected 1");
+    manifest.layout = (struct grid_shape){.pp = 2, .tp = 2, .dp = 1};
+    assert_written_wrong(manifest, "config.parallel.tp: expected 2");
+    manifest.layout = (struct grid_shape){.pp = 2, .tp = 1, .dp = 1};
+    assert_written_wrong(manifest, "config.parallel.dp: expected 1");
+    manifest = example();
+    manifest.config = (char[]){"{\"model\": {}}"};
+    assert_written_wrong(manifest, "config.parallel.pp: expected 2");
 }
 
 static void what_is_no_manifest_is_refused(void **state)
@@ -231,6 +288,8 @@ int main(void)
         cmocka_unit_test(sums_are_xxh3),
         FOLDER(a_changed_number_or_word_is_found_by_the_sum),
         FOLDER(fields_that_cannot_be_are_refused_by_name),
+        FOLDER(counts_that_no_run_comes_to_are_refused_by_name),
+        FOLDER(a_layout_that_is_not_the_configurations_is_refused_by_name),
         FOLDER(what_is_no_manifest_is_refused),
         FOLDER(a_missing_file_and_one_of_another_size_are_named),
     };

@@ -336,12 +336,9 @@ static void skipped_steps_are_counted_and_say_why(void **state)
     (void)state;
     rig_begin(&rig);
     put(&rig, 1, 1, &good);
-    assert_int_equal(metrics_skipped_in_a_row(rig.metrics), 0);
     put(&rig, 4, 3, &bad);
     put(&rig, 5, 3, &bad);
-    assert_int_equal(metrics_skipped_in_a_row(rig.metrics), 2);
     put(&rig, 6, 4, &good);
-    assert_int_equal(metrics_skipped_in_a_row(rig.metrics), 0);
     rig_end(&rig, printed, sizeof(printed));
     assert_int_equal(read_lines(lines), 5);
     assert_true(json_is_true(json_object_get(lines[3], "skipped")));
@@ -408,7 +405,7 @@ static void each_line_is_whole_on_disk_before_the_next_step(void **state)
 /* The lines themselves are test_metrics_file's affair. */
 static void a_resumed_run_goes_on_with_steps_and_skips(void **state)
 {
-    const struct metrics_past past = {.step = 3, .skipped = 4, .skipped_in_a_row = 1};
+    const struct metrics_past past = {.step = 3, .skipped = 4};
     const struct update_outcome outcome = outcome_of(false);
     struct rig rig = {.past = &past};
     json_t *lines[LINES_MOST] = {NULL};
@@ -417,7 +414,6 @@ static void a_resumed_run_goes_on_with_steps_and_skips(void **state)
     (void)state;
     rig_begin(&rig);
     metrics_print_resumed(rig.metrics, 3, "a/step-00000003");
-    assert_int_equal(metrics_skipped_in_a_row(rig.metrics), 1);
     put(&rig, 4, 4, &outcome);
     assert_int_equal(metrics_sync(rig.metrics), STATUS_OK);
     rig_end(&rig, printed, sizeof(printed));

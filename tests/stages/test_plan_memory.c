@@ -142,7 +142,14 @@ static void zero_takes_off_what_replicas_share(void **state)
     assert_near(job.memory.state_each[0], 16.0 - 8.0 * (WORDS / 2) / FIRST);
     assert_near(job.memory.state_each[1], 8.0 + 8.0 / 2.0);
     assert_true(job.memory.state_each[2] <= job.memory.state_each[1]);
-    assert_true(job.memory.state_each[3] <= job.memory.state_each[2]);
+    /* Of weights, which take 4, the layers' but for their norms. */
+    assert_near(job.memory.state_each[3],
+                job.memory.state_each[2] - 4.0 * ((2 * LAYER - NORMS) / 2) / FIRST);
+    assert_int_equal(job.memory.ranks[0].bytes[MEMORY_GATHERED], 0);
+    release(&job);
+    make("--parallel.dp=2", "--parallel.zero_stage=3", &job);
+    assert_near(memory_state_each(&job.memory.ranks[0]), job.memory.state_each[3]);
+    assert_int_equal(job.memory.ranks[0].bytes[MEMORY_GATHERED], (2 * LAYER - NORMS) * 4);
     release(&job);
     /* Six tensors of 64 elements a layer have slices of 64 bytes, and one of 192 has slices of 192;
      * each moment of each begins on a multiple of 128. */

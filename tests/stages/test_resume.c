@@ -33,6 +33,7 @@ static void save(int64_t step, const char *change)
     struct manifest manifest = {
         .step = step,
         .updates = step,
+        .consumed = 8 * step,
         .sequences = 10,
         .scale = {.scale = 1.0},
         .threads = 3,
@@ -153,6 +154,51 @@ static void seed_data_batch_and_optimizer_are_refused_unless_named(void **state)
     }
 }
 
+/* What weight decay comes to is asked for like where it begins; of a constant one it is nothing. */
+static void the_end_of_weight_decay_is_asked_for_where_it_has_one(void **state)
+{
+    static const char falls[] = "optimizer.weight_decay_schedule=linear";
+    static const char *const changes[][2] = {
+        {"optimizer.end_weight_decay=0.05", "optimizer.end_weight_decay 0.1 → 0.05"},
+        {"optimizer.weight_decay_steps=70", "optimizer.weight_decay_steps 100 → 70"},
+        {"train.steps=200", "optimizer.weight_decay_steps 100 → 200"},
+    };
+
+    (void)state;
+    save(10, falls);
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        struct config *config = load(changes[i][0]);
+
+        config->optimizer.weight_decay_schedule = WD_LINEAR;
+        assert_int_equal(judge(config), STATUS_ERR_REFUSED);
+        if (strstr(status_last()->message, changes[i][1]) == NULL) {
+            fail_msg("expected \"%s\" in: %s", changes[i][1], status_last()->message);
+        }
+        (void)snprintf(config->checkpoint.allow_change[0],
+                       sizeof(config->checkpoint.allow_change[0]), "optimizer.*");
+        assert_int_equal(judge(config), STATUS_OK);
+        config_destroy(&config);
+    }
+    save(10, NULL);
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        struct config *config = load(changes[i][0]);
+
+        assert_int_equal(judge(config), STATUS_OK);
+        config_destroy(&config);
+    }
+}
+
+static void fewer_steps_than_are_done_are_refused_with_both_numbers(void **state)
+{
+    struct config *as_many = load("train.steps=10");
+
+    (void)state;
+    save(10, NULL);
+    assert_refused("train.steps=9", "train.steps: 9, and ", "is of step 10");
+    assert_int_equal(judge(as_many), STATUS_OK);
+    config_destroy(&as_many);
+}
+
 static void the_rest_is_taken_and_told(void **state)
 {
     static const char *const changes[][2] = {
@@ -200,22 +246,19 @@ static void automatic_threads_are_those_of_the_first_start(void **state)
     config_destroy(&given);
 }
 
-static void another_optimizer_does_not_keep_the_moments(void **state)
+/* Its moments would be new, and its count of updates not. */
+static void another_optimizer_is_refused_whatever_is_named(void **state)
 {
     struct config *config = load("optimizer.name=sgd");
-    struct config *allowed = load("checkpoint.allow_change=[optimizer.name]");
-    struct resume resume;
+    struct config *allowed = load("checkpoint.allow_change=[optimizer]");
 
     (void)state;
     save(10, NULL);
+    assert_refused("optimizer.name=sgd", "optimizer.name \"adam\" → \"sgd\"", "moments");
     memcpy(config->checkpoint.allow_change, allowed->checkpoint.allow_change,
            sizeof(config->checkpoint.allow_change));
-    assert_int_equal(resume_find(config, &resume), STATUS_OK);
-    assert_int_equal(resume_judge(&resume, config, false), STATUS_OK);
-    assert_false(resume.keeps_moments);
-    assert_int_equal(resume_judge(&resume, allowed, false), STATUS_OK);
-    assert_true(resume.keeps_moments);
-    resume_release(&resume);
+    assert_int_equal(judge(config), STATUS_ERR_REFUSED);
+    assert_int_equal(judge(allowed), STATUS_OK);
     config_destroy(&config);
     config_destroy(&allowed);
 }
@@ -268,6 +311,39 @@ static void a_damaged_one_is_refused_and_the_older_one_is_named(void **state)
     config_destroy(&config);
 }
 
+/* One that cannot be used either is no way out. */
+static void an_older_one_that_is_damaged_too_is_not_named(void **state)
+{
+    static const char shard[] = "step-%08d/shard-pp2-tp0-dp0.safetensors";
+    struct config *config = load(NULL);
+    struct resume resume;
+    struct capture capture;
+    char text[4096];
+    char name[64];
+    char path[FILE_PATH_BYTES];
+
+    (void)state;
+    for (int step = 5; step <= 20; step += 5) {
+        save(step, NULL);
+    }
+    (void)snprintf(name, sizeof(name), shard, 20);
+    assert_int_equal(unlink(checkpoint_folder_path(name)), 0);
+    (void)snprintf(name, sizeof(name), shard, 15);
+    checkpoint_folder_write(name, "longer");
+    checkpoint_folder_write("step-00000010/manifest.json", "{}");
+    capture_begin(&capture);
+    assert_int_equal(resume_find(config, &resume), STATUS_ERR_REFUSED);
+    capture_end(&capture, text, sizeof(text));
+    assert_non_null(strstr(text, "echo step-00000005 > "));
+    assert_non_null(strstr(status_last()->message, "step-00000020"));
+    resume_release(&resume);
+    assert_false(store_find_older(checkpoint_folder(), 5, path));
+    (void)snprintf(name, sizeof(name), shard, 5);
+    assert_int_equal(unlink(checkpoint_folder_path(name)), 0);
+    assert_false(store_find_older(checkpoint_folder(), 20, path));
+    config_destroy(&config);
+}
+
 #define FOLDER(test) \
     cmocka_unit_test_setup_teardown(test, checkpoint_folder_make, checkpoint_folder_remove)
 
@@ -277,11 +353,14 @@ int main(void)
         FOLDER(another_model_is_refused_with_both_values),
         FOLDER(another_layout_is_refused_with_both_values),
         FOLDER(seed_data_batch_and_optimizer_are_refused_unless_named),
+        FOLDER(the_end_of_weight_decay_is_asked_for_where_it_has_one),
+        FOLDER(fewer_steps_than_are_done_are_refused_with_both_numbers),
         FOLDER(the_rest_is_taken_and_told),
         FOLDER(automatic_threads_are_those_of_the_first_start),
-        FOLDER(another_optimizer_does_not_keep_the_moments),
+        FOLDER(another_optimizer_is_refused_whatever_is_named),
         FOLDER(never_and_must_are_obeyed),
         FOLDER(a_damaged_one_is_refused_and_the_older_one_is_named),
+        FOLDER(an_older_one_that_is_damaged_too_is_not_named),
     };
 
     return cmocka_run_group_tests_name("resume", tests, open_all, config_rig_close);

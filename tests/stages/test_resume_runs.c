@@ -76,6 +76,8 @@ static const struct base_run layouts[] = {
     {.pp = 2, .more = {FALLS, "precision.dtype=fp16", GROWS}},
     {.pp = 2, .tp = 2, .more = {FALLS, "model.dropout=0.1", "train.recompute=full"}},
     {.dp = 2, .more = {FALLS, "optimizer.name=sgd", "parallel.zero_stage=2"}},
+    {.pp = 2, .dp = 2, .more = {RISES, "parallel.zero_stage=3", "train.recompute=full"}},
+    {.dp = 2, .more = {FALLS, "precision.dtype=bf16", "parallel.zero_stage=3"}},
     {.pp = 2, .tp = 2, .more = {FALLS, "model.dropout=0.1", "parallel.sequence_parallel=true"}},
 };
 
@@ -265,6 +267,105 @@ static void test_a_resumed_run_may_have_another_schedule_and_keeps_its_bits(void
     rig_release(&unbroken);
 }
 
+/* What the scaler and the counts were after each step, as rank 0 has them. */
+struct skip_log {
+    struct grad_scaler_state state[RIG_STEPS_MOST];
+    int64_t updates[RIG_STEPS_MOST];
+};
+
+static void keep_scaler(void *context, const struct engine *engine)
+{
+    struct skip_log *log = context;
+
+    if (engine->grid.rank == 0) {
+        log->state[engine->attempts - 1] = engine->update.scaler.state;
+        log->updates[engine->attempts - 1] = engine->update.updates;
+    }
+}
+
+static void assert_same_skips(const struct rig_result *run, const struct rig_result *unbroken,
+                              const struct skip_log *own, const struct skip_log *log, int first)
+{
+    for (int step = first; step < STEPS; step++) {
+        const struct grad_scaler_state *a = &own->state[step];
+        const struct grad_scaler_state *b = &log->state[step];
+
+        assert_int_equal(run->skipped[step], unbroken->skipped[step]);
+        assert_int_equal(run->skipped_in_a_row[step], unbroken->skipped_in_a_row[step]);
+        assert_true(run->scale[step] == unbroken->scale[step]);
+        assert_true(a->scale == b->scale && a->good_steps == b->good_steps &&
+                    a->hysteresis_left == b->hysteresis_left);
+        assert_int_equal(own->updates[step], log->updates[step]);
+    }
+}
+
+/* A scale far too large, so that steps 1 to 6 overflow: it shrinks from the second on, which uses the
+ * hysteresis up. Two good steps let it grow, too far again, and steps 9 to 11 overflow. */
+static const int overflows[STEPS] = {1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0};
+
+/* The cuts are among the skipped steps: with hysteresis used up, and after another row of them. */
+static void test_skipped_steps_before_and_after_the_cut_change_nothing(void **state)
+{
+    static const int cuts[] = {3, 9, 10};
+    static struct rig_result unbroken;
+    static struct rig_result run;
+    static struct skip_log logs[2];
+    struct rig_hooks hooks = {.context = &logs[0], .on_step = keep_scaler};
+    struct base_run base = {.pp = 2,
+                            .steps = STEPS,
+                            .hooks = &hooks,
+                            .more = {RISES, "optimizer.decay_steps=12", "precision.dtype=fp16",
+                                     "precision.initial_scale=1e12",
+                                     "precision.backoff_factor=0.0625",
+                                     "precision.growth_factor=256", "precision.growth_interval=2"}};
+
+    (void)state;
+    base_train(&base, &unbroken);
+    assert_memory_equal(unbroken.skipped, overflows, sizeof(overflows));
+    assert_int_equal(unbroken.skipped_in_a_row[10], 3);
+    assert_int_equal(logs[0].updates[STEPS - 1], 3);
+    /* Of update 3 of a warm-up of 3. */
+    assert_true(unbroken.lr[STEPS - 1] == 0.001);
+    hooks.context = &logs[1];
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        assert_int_equal(checkpoint_folder_make(NULL), 0);
+        train(&base, cuts[i], cuts[i], false, &run);
+        rig_release(&run);
+        memset(&logs[1], 0, sizeof(logs[1]));
+        train(&base, STEPS, STEPS, true, &run);
+        assert_same_end(&run, &unbroken, cuts[i]);
+        assert_same_skips(&run, &unbroken, &logs[1], &logs[0], cuts[i]);
+        rig_release(&run);
+        assert_int_equal(checkpoint_folder_remove(NULL), 0);
+    }
+    rig_release(&unbroken);
+}
+
+/* The scale of a run in one precision is nothing to the other. */
+static void test_a_scale_that_becomes_dynamic_begins_with_its_first_value(void **state)
+{
+    static const char *const dtypes[] = {"precision.dtype=bf16", "precision.dtype=fp16"};
+    static const double scales[] = {1.0, 4096.0};
+    static struct rig_result run;
+
+    (void)state;
+    for (int to = 0; to < 2; to++) {
+        const struct base_run before = {.more = {dtypes[1 - to], "precision.initial_scale=4096"}};
+        const struct base_run after = {.more = {dtypes[to], "precision.initial_scale=4096",
+                                                "checkpoint.allow_change=[precision.dtype]"}};
+
+        assert_int_equal(checkpoint_folder_make(NULL), 0);
+        train(&before, 5, 5, false, &run);
+        assert_true(run.scale[4] == scales[1 - to]);
+        rig_release(&run);
+        train(&after, STEPS, STEPS, true, &run);
+        assert_int_equal(run.first, 5);
+        assert_true(run.scale[5] == scales[to]);
+        rig_release(&run);
+        assert_int_equal(checkpoint_folder_remove(NULL), 0);
+    }
+}
+
 #define FOLDER(test) \
     cmocka_unit_test_setup_teardown(test, checkpoint_folder_make, checkpoint_folder_remove)
 
@@ -275,6 +376,8 @@ int main(void)
         FOLDER(test_the_data_goes_on_where_it_was_and_no_sequence_comes_twice),
         FOLDER(test_a_file_with_another_sum_or_none_is_refused_by_name),
         FOLDER(test_another_training_set_is_refused_unless_it_is_asked_for),
+        cmocka_unit_test(test_skipped_steps_before_and_after_the_cut_change_nothing),
+        cmocka_unit_test(test_a_scale_that_becomes_dynamic_begins_with_its_first_value),
         FOLDER(test_a_resumed_run_may_have_another_schedule_and_keeps_its_bits),
     };
 

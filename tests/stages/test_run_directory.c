@@ -59,6 +59,19 @@ static void leave(const char *name)
     assert_int_equal(file_write(inside(name), "left\n", 5), STATUS_OK);
 }
 
+/* Whether the file has `text` and nothing else. */
+static bool says(const char *name, const char *text)
+{
+    char *found = NULL;
+    size_t count = 0;
+    bool same = false;
+
+    assert_int_equal(file_read(inside(name), 65536, &found, &count), STATUS_OK);
+    same = strcmp(found, text) == 0;
+    free(found);
+    return same;
+}
+
 /* Removes all that a test of this program can leave. */
 static int clean(void **state)
 {
@@ -143,9 +156,16 @@ static void a_run_that_goes_on_keeps_what_it_has(void **state)
     leave("trace/rank-0.json");
     leave("trace/rank-1.json");
     leave("trace/mine.json");
+    leave("config.yaml");
     for (int attempt = 1; attempt <= 2; attempt++) {
         assert_int_equal(run_directory_open(config, true, &run), STATUS_OK);
+        /* It may still be refused: as it was. */
+        assert_true(is_there("trace/rank-0.json"));
+        assert_true(attempt == 2 || is_there("model/config.json"));
+        assert_true(attempt == 2 || says("config.yaml", "left\n"));
+        assert_int_equal(run_directory_go_on(config), STATUS_OK);
         run_directory_release(&run);
+        assert_false(says("config.yaml", "left\n"));
         assert_false(is_there("model/config.json"));
         assert_true(is_there("metrics.jsonl") && is_there("trace/mine.json"));
         assert_false(is_there("trace/rank-0.json"));
@@ -197,7 +217,60 @@ static void overwriting_removes_checkpoints_of_this_run_alone(void **state)
                    run_path);
     assert_int_equal(run_directory_open(config, false, &run), STATUS_OK);
     run_directory_release(&run);
-    assert_false(is_there("checkpoints"));
+    assert_false(is_there("checkpoints/latest"));
+    assert_false(is_there("checkpoints/step-00000010"));
+}
+
+/* Else a restart, or the next start, would take another run's checkpoint for its own. */
+static void a_run_that_begins_does_not_do_so_among_the_checkpoints_of_another(void **state)
+{
+    struct run_directory run;
+
+    (void)state;
+    (void)snprintf(config->checkpoint.dir, sizeof(config->checkpoint.dir), "%s/deep/kept", root);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_OK);
+    run_directory_release(&run);
+    assert_int_equal(file_make_directories(inside("../kept/step-00000010")), STATUS_OK);
+    leave("../kept/step-00000010/manifest.json");
+    assert_int_equal(run_directory_check(config, true), STATUS_OK);
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        config->train.overwrite = overwrite != 0;
+        config->checkpoint.resume = overwrite != 0 ? RESUME_AUTO : RESUME_NEVER;
+        assert_int_equal(run_directory_open(config, false, &run), STATUS_ERR_REFUSED);
+        assert_int_equal(run.lock, -1);
+        assert_non_null(strstr(status_last()->message, "--checkpoint.dir"));
+        assert_non_null(strstr(status_last()->message, config->checkpoint.dir));
+        assert_true(is_there("../kept/step-00000010/manifest.json"));
+    }
+}
+
+static void two_runs_do_not_live_on_one_checkpoint_dir(void **state)
+{
+    struct config *other = NULL;
+    struct run_directory live;
+    struct run_directory run;
+    char override[96];
+
+    (void)state;
+    (void)snprintf(override, sizeof(override), "--train.run_dir=%s/deep/other", root);
+    assert_int_equal(config_rig_load(config_rig_legal(), override, NULL, &other), STATUS_OK);
+    memcpy(other->checkpoint.dir, config->checkpoint.dir, sizeof(other->checkpoint.dir));
+    assert_int_equal(run_directory_open(config, false, &live), STATUS_OK);
+    for (int resumes = 0; resumes < 2; resumes++) {
+        assert_int_equal(run_directory_check_free(other), STATUS_ERR_REFUSED);
+        assert_int_equal(run_directory_open(other, resumes != 0, &run), STATUS_ERR_REFUSED);
+        assert_non_null(strstr(status_last()->message, "checkpoint.dir: another run is alive"));
+        assert_int_equal(run.lock, -1);
+        assert_int_equal(run.checkpoint_lock, -1);
+    }
+    run_directory_release(&live);
+    assert_int_equal(run_directory_open(other, false, &run), STATUS_OK);
+    /* The other way round: the owner of the directory comes second. */
+    assert_int_equal(run_directory_open(config, false, &live), STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "checkpoint.dir: another run is alive"));
+    run_directory_release(&live);
+    run_directory_release(&run);
+    config_destroy(&other);
 }
 
 static void overwriting_removes_what_a_run_left_and_nothing_else(void **state)
@@ -223,6 +296,39 @@ static void overwriting_removes_what_a_run_left_and_nothing_else(void **state)
     }
     assert_true(is_there("trace") && is_there("model") && is_there("config.yaml"));
     assert_true(is_there("notes.txt"));
+    run_directory_release(&run);
+}
+
+static void whose_the_directory_is_shows_in_its_configuration(void **state)
+{
+    struct run_directory_stamp before;
+    struct run_directory run;
+
+    (void)state;
+    run_directory_stamp(config, &before);
+    assert_false(run_directory_changed(config, &before));
+    begin_a_run_and_break_off();
+    assert_true(run_directory_changed(config, &before));
+    run_directory_stamp(config, &before);
+    assert_false(run_directory_changed(config, &before));
+    /* One that goes on has not begun with the directory yet. */
+    assert_int_equal(run_directory_open(config, true, &run), STATUS_OK);
+    assert_false(run_directory_changed(config, &before));
+    assert_int_equal(run_directory_go_on(config), STATUS_OK);
+    assert_true(run_directory_changed(config, &before));
+    run_directory_release(&run);
+}
+
+static void a_run_may_have_one_directory_for_everything(void **state)
+{
+    struct run_directory run;
+    struct run_directory second;
+
+    (void)state;
+    (void)snprintf(config->checkpoint.dir, sizeof(config->checkpoint.dir), "%s/", run_path);
+    assert_int_equal(run_directory_open(config, false, &run), STATUS_OK);
+    assert_int_equal(run_directory_open(config, false, &second), STATUS_ERR_REFUSED);
+    run_directory_release(&second);
     run_directory_release(&run);
 }
 
@@ -298,6 +404,10 @@ int main(void)
         CLEAN(a_run_that_goes_on_keeps_what_it_has),
         CLEAN(a_finished_run_that_is_asked_for_more_steps_goes_on_from_its_checkpoint),
         CLEAN(overwriting_removes_checkpoints_of_this_run_alone),
+        CLEAN(a_run_that_begins_does_not_do_so_among_the_checkpoints_of_another),
+        CLEAN(two_runs_do_not_live_on_one_checkpoint_dir),
+        CLEAN(whose_the_directory_is_shows_in_its_configuration),
+        CLEAN(a_run_may_have_one_directory_for_everything),
         CLEAN(a_live_run_is_refused_and_left_alone),
         CLEAN(a_look_leaves_the_lock_free),
         CLEAN(a_file_in_the_place_of_the_directory_is_refused_by_name),

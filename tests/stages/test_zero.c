@@ -254,7 +254,7 @@ static void test_main_params_and_moments_shrink_by_the_replicas(void **state)
     expect_bytes(2, 1, DTYPE_FP32, 0, PARAMS / 2 * 8);
     expect_bytes(2, 0, DTYPE_FP16, (PARAMS - NORMS - WTE / 2) * 4, (PARAMS - WTE / 2) * 8);
     expect_bytes(2, 1, DTYPE_BF16, (PARAMS - NORMS) / 2 * 4, PARAMS / 2 * 8);
-    expect_bytes(2, 3, DTYPE_FP16, (PARAMS - NORMS) / 2 * 4, PARAMS / 2 * 8);
+    expect_bytes(2, 2, DTYPE_FP16, (PARAMS - NORMS) / 2 * 4, PARAMS / 2 * 8);
 }
 
 /* Of four replicas a slice of a norm, or of a bias of C, has 16 floats, and one of the 3 C of Q, K

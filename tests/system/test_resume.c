@@ -47,13 +47,18 @@ static void run_again(const char *options)
     job_run(&job, 60.0, "exec \"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$RUN\" %s", options);
 }
 
-/* Same losses, norms and learning rates in each step, in a line each, and the same weights. */
+/* Same losses, norms and learning rates in each step, in a line each, held-out losses after the same
+ * steps, and the same weights. */
 static void assert_like_unbroken(void)
 {
     job_run(&job, 20.0,
             "for run in whole run; do tail -n +2 \"$DIR/$run/metrics.jsonl\" | "
             "grep -o '^{\"step\":[^}]*\"lr\":[^,]*' > \"$DIR/$run.steps\"; done\n"
             "cmp \"$DIR/whole.steps\" \"$DIR/run.steps\" || exit 3\n"
+            "for run in whole run; do sed -n "
+            "'s/^{\"step\":\\([0-9]*\\),.*\\(\"valid_loss\":[^,}]*\\).*/\\1 \\2/p' "
+            "\"$DIR/$run/metrics.jsonl\" > \"$DIR/$run.valid\"; done\n"
+            "cmp \"$DIR/whole.valid\" \"$DIR/run.valid\" || exit 5\n"
             "for file in \"$DIR\"/whole/model/*; do "
             "cmp \"$file\" \"$RUN/model/$(basename \"$file\")\" || exit 4; done");
     if (job.code != 0) {
@@ -89,6 +94,7 @@ static void check_stop(int signal, const char *options)
     job_end(&job, job_age_s(&job) + ENDS_WITHIN_S);
     assert_exit(128 + signal);
     job_assert_says(&job, "saved ");
+    assert_null(strstr(job.out, "valid loss"));
     job_assert_nothing_left(&job);
     assert_false(job_has(&job, "run/model/config.json"));
     assert_verified("is whole");
@@ -101,7 +107,7 @@ static void check_stop(int signal, const char *options)
 static void test_a_run_that_is_told_to_stop_saves_and_goes_on_where_it_was(void **state)
 {
     (void)state;
-    check_stop(SIGTERM, "--parallel.pp=4 --train.steps=300");
+    check_stop(SIGTERM, "--parallel.pp=4 --train.steps=300 --train.eval_every=1000");
     check_stop(SIGINT, "--parallel.pp=2 --train.steps=300");
 }
 
@@ -133,7 +139,7 @@ static void check_death_in_save(int rank)
     job_assert_says(&job, "from step 6 on it is cut off and run again");
     assert_verified("step 10");
     job_run(&job, 20.0, "ls \"$RUN/checkpoints\"");
-    assert_string_equal(job.out, "latest\nstep-00000005\nstep-00000010\n");
+    assert_string_equal(job.out, "latest\nlock\nstep-00000005\nstep-00000010\n");
     assert_like_unbroken();
 }
 
@@ -178,7 +184,7 @@ static void test_a_full_disk_ends_the_run_and_harms_no_checkpoint(void **state)
         job_assert_says(&job, "No space left on device");
         job_assert_nothing_left(&job);
         job_run(&job, 20.0, "ls \"$RUN/checkpoints\"");
-        assert_string_equal(job.out, "latest\nstep-00000005\n");
+        assert_string_equal(job.out, "latest\nlock\nstep-00000005\n");
         assert_verified("step 5");
     }
 }
@@ -197,6 +203,19 @@ static void test_restarts_go_on_from_the_last_checkpoint(void **state)
     assert_like_unbroken();
     job_run(&job, 10.0, "grep -c '^====' \"$RUN/logs/rank-1.log\"");
     assert_string_equal(job.out, "2\n");
+}
+
+/* Never to go on from another run is no reason to throw one's own work away. */
+static void test_a_restart_goes_on_whatever_was_said_of_an_earlier_run(void **state)
+{
+    (void)state;
+    run_unbroken(SAVING);
+    job_run(&job, 60.0,
+            "WEIR_FAULT=die@1:8 exec \"$LAUNCH\" --max-restarts 2 train \"$CONFIG\" "
+            "--train.run_dir=\"$RUN\" --checkpoint.resume=never " SAVING);
+    assert_exit(0);
+    assert_non_null(strstr(job.out, "resumed from step 5"));
+    assert_like_unbroken();
 }
 
 /* There is none yet; and a run that is refused is not tried again. */
@@ -238,6 +257,65 @@ static void test_a_finished_run_goes_on_to_more_steps(void **state)
     assert_non_null(strstr(job.out, "resumed from step 6"));
     job_assert_says(&job, "train.steps: 6 → 12");
     assert_like_unbroken();
+}
+
+/* What every rank has read and none could use is refused late, by the rank whose file it is. */
+static void test_a_refused_resume_leaves_a_finished_run_as_it_was(void **state)
+{
+    (void)state;
+    job_run(&job, 40.0,
+            "exec \"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$RUN\" --parallel.pp=2 "
+            "--train.steps=6 --optimizer.decay_steps=12 --checkpoint.every=6 --trace.enabled=true");
+    assert_exit(0);
+    job_run(&job, 20.0,
+            "dd if=/dev/zero of=\"$RUN/checkpoints/step-00000006/shard-pp1-tp0-dp0.safetensors\" "
+            "bs=1 seek=5000 count=64 conv=notrunc 2> /dev/null; cp -a \"$RUN\" \"$DIR/before\"");
+    run_again("--parallel.pp=2 --train.steps=12 --optimizer.decay_steps=12 --checkpoint.every=6 "
+              "--trace.enabled=true");
+    assert_exit(1);
+    job_assert_says(&job, "expected the XXH3 sum");
+    job_run(&job, 20.0, "diff -r -x logs -x lock \"$DIR/before\" \"$RUN\"");
+    if (job.code != 0) {
+        fail_msg("the finished run has changed:\n%s", job.out);
+    }
+}
+
+/* Its checkpoints change while it lives, so none is looked at: this one could not be used. */
+static void test_a_second_start_is_refused_for_the_run_that_is_alive(void **state)
+{
+    static const char *const launchers[] = {"$LAUNCH", "$WEIR"};
+
+    (void)state;
+    job_run(&job, 20.0,
+            "mkdir -p \"$RUN/checkpoints/step-00000005\" && "
+            "echo > \"$RUN/checkpoints/step-00000005/manifest.json\"");
+    for (int i = 0; i < 2; i++) {
+        job_run(&job, 20.0,
+                "exec 9> \"$RUN/lock\"; flock -n 9 || exit 9; "
+                "exec \"%s\" train \"$CONFIG\" --train.run_dir=\"$RUN\"",
+                launchers[i]);
+        assert_exit(1);
+        job_assert_says(&job, "another run is alive");
+        assert_null(strstr(job.err, "manifest.json"));
+    }
+}
+
+/* Two before the checkpoint and two after it are four in a row. */
+static void test_skipped_steps_are_counted_over_the_checkpoint(void **state)
+{
+    static const char skips[] = "--optimizer.decay_steps=12 --checkpoint.every=2 "
+                                "--precision.max_skipped_in_a_row=4";
+
+    (void)state;
+    for (int steps = 2; steps <= 10; steps += 8) {
+        job_run(&job, 40.0,
+                "WEIR_FAULT=overflow@1:any exec \"$LAUNCH\" train \"$CONFIG\" "
+                "--train.run_dir=\"$RUN\" --parallel.pp=2 --train.steps=%d %s",
+                steps, skips);
+        assert_exit(steps == 2 ? 0 : 2);
+    }
+    assert_non_null(strstr(job.out, "resumed from step 2"));
+    job_assert_says(&job, "step 4: 4 steps skipped in a row");
 }
 
 static void check_refused(const char *option, const char *first, const char *second)
@@ -309,9 +387,17 @@ int main(void)
                                         remove_job),
         cmocka_unit_test_setup_teardown(test_restarts_go_on_from_the_last_checkpoint, make,
                                         remove_job),
+        cmocka_unit_test_setup_teardown(test_a_restart_goes_on_whatever_was_said_of_an_earlier_run,
+                                        make, remove_job),
         cmocka_unit_test_setup_teardown(test_a_restart_before_the_first_checkpoint_begins_again,
                                         make, remove_job),
         cmocka_unit_test_setup_teardown(test_a_finished_run_goes_on_to_more_steps, make,
+                                        remove_job),
+        cmocka_unit_test_setup_teardown(test_a_second_start_is_refused_for_the_run_that_is_alive,
+                                        make, remove_job),
+        cmocka_unit_test_setup_teardown(test_skipped_steps_are_counted_over_the_checkpoint, make,
+                                        remove_job),
+        cmocka_unit_test_setup_teardown(test_a_refused_resume_leaves_a_finished_run_as_it_was, make,
                                         remove_job),
         cmocka_unit_test_setup_teardown(test_what_a_run_may_not_change_is_refused_before_it_starts,
                                         make, remove_job),
