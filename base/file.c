@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/folder.h"
 
 /* A system call's failure; `error` is its errno. */
 static enum status fail_system(const char *doing, const char *path, int error)
@@ -195,8 +196,6 @@ static enum status sync_directory(const char *path)
 {
     char directory[FILE_PATH_BYTES];
     char *slash = NULL;
-    enum status status = STATUS_OK;
-    int fd = -1;
 
     (void)snprintf(directory, sizeof(directory), "%s", path);
     slash = strrchr(directory, '/');
@@ -207,16 +206,7 @@ static enum status sync_directory(const char *path)
     } else {
         *slash = '\0';
     }
-    fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return fail_system("syncing directory", directory, errno);
-    }
-    /* EINVAL: a file system that has no such thing for directories. */
-    if (fsync(fd) != 0 && errno != EINVAL) {
-        status = fail_system("syncing directory", directory, errno);
-    }
-    (void)close(fd);
-    return status;
+    return folder_sync(directory);
 }
 
 enum status file_writer_commit(struct file_writer *writer)
@@ -423,14 +413,14 @@ void file_shared_remove(const char *path)
     }
 }
 
-/* One directory; fine where it exists. */
+/* One directory, whose name lasts through a power cut; fine where it exists. */
 static enum status make_directory(const char *path)
 {
     struct stat info;
     int error = 0;
 
     if (mkdir(path, 0777) == 0) {
-        return STATUS_OK;
+        return sync_directory(path);
     }
     error = errno;
     if (stat(path, &info) != 0) {

@@ -24,7 +24,6 @@
 
 #include "base/status.h"
 #include "tensor/arena.h"
-#include "tensor/device.h"
 #include "tensor/dtype.h"
 
 #ifdef __cplusplus

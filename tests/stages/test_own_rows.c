@@ -8,10 +8,9 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "../scheduler/plan_fixture.h"
 #include "config_rig.h"
-#include "scheduler/lower.h"
 #include "stages/traffic.h"
+#include "tests/stages/traffic_rig.h"
 
 static void load(const char *more, struct config **config)
 {
@@ -91,61 +90,6 @@ static struct config model(void)
     };
 }
 
-static struct plan *plan_of(const struct config *config)
-{
-    struct plan_shape shape =
-        fixture_shape(SCHEDULE_1F1B, (int32_t)config->parallel.pp, MICROBATCHES, true);
-    struct plan *compute = NULL;
-    struct plan *lowered = NULL;
-
-    shape.embedding_sync = config->model.tied_embeddings;
-    compute = fixture_compute(SCHEDULE_1F1B, shape.ranks, MICROBATCHES);
-    compute->shape = shape;
-    assert_int_equal(plan_lower(compute, &lowered), STATUS_OK);
-    plan_destroy(&compute);
-    return lowered;
-}
-
-static struct traffic traffic_on(const struct config *config, const struct plan *plan, int32_t rank)
-{
-    const struct grid_shape shape = {.pp = (int32_t)config->parallel.pp,
-                                     .tp = (int32_t)config->parallel.tp,
-                                     .dp = (int32_t)config->parallel.dp};
-    struct traffic traffic;
-    struct grid grid;
-
-    assert_int_equal(grid_init(&grid, &shape, rank, shape.pp * shape.tp * shape.dp), STATUS_OK);
-    assert_int_equal(traffic_plan(config, plan, &grid, &traffic), STATUS_OK);
-    return traffic;
-}
-
-static void expect_on(const struct config *config, int32_t rank, const struct traffic *expected)
-{
-    struct plan *plan = plan_of(config);
-    struct traffic found = traffic_on(config, plan, rank);
-
-    for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
-        if (found.bytes[kind] != expected->bytes[kind]) {
-            fail_msg("rank %d, %s: %llu bytes, expected %llu", rank,
-                     traffic_text((enum traffic_kind)kind), (unsigned long long)found.bytes[kind],
-                     (unsigned long long)expected->bytes[kind]);
-        }
-    }
-    plan_destroy(&plan);
-}
-
-static void expect_kind(const struct config *config, int32_t rank, enum traffic_kind kind,
-                        uint64_t bytes)
-{
-    struct plan *plan = plan_of(config);
-
-    assert_int_equal(traffic_on(config, plan, rank).bytes[kind], bytes);
-    plan_destroy(&plan);
-}
-
-#define EXPECT(config, rank, ...) \
-    expect_on((config), (rank), &(const struct traffic){.bytes = {__VA_ARGS__}})
-
 /* Messages are halves. Sums are as many, and six tensors of C a layer once a step; the final norm has
  * two. All rows are gathered twice a layer in F and in I, four times in W, once for the embedding's
  * tables and once for the head: 3 × 8 + 1 and 2 × 8 + 1; full recompute gathers F's again. */
@@ -154,27 +98,30 @@ static void shards_with_own_rows_send_halves_and_gather(void **state)
     struct config config = model();
 
     (void)state;
-    EXPECT(&config,
-           1, [TRAFFIC_ACTIVATIONS] = 4 * PHI / 2, [TRAFFIC_TENSOR_SUMS] = 52 * PHI + 18 * TOKEN,
-           [TRAFFIC_ROW_GATHERS] = 100 * PHI, [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING / 2);
-    EXPECT(&config, 2, [TRAFFIC_GRADIENTS] = 4 * PHI / 2,
-           [TRAFFIC_TENSOR_SUMS] = 36 * PHI + 14 * TOKEN, [TRAFFIC_ROW_GATHERS] = 68 * PHI,
-           [TRAFFIC_HEAD_ROWS] = 8 * ROW * 16, [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING / 2);
+    TRAFFIC_RIG_EXPECT(
+        &config,
+        1, [TRAFFIC_ACTIVATIONS] = 4 * PHI / 2, [TRAFFIC_TENSOR_SUMS] = 52 * PHI + 18 * TOKEN,
+        [TRAFFIC_ROW_GATHERS] = 100 * PHI, [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING / 2);
+    TRAFFIC_RIG_EXPECT(
+        &config, 2, [TRAFFIC_GRADIENTS] = 4 * PHI / 2,
+        [TRAFFIC_TENSOR_SUMS] = 36 * PHI + 14 * TOKEN, [TRAFFIC_ROW_GATHERS] = 68 * PHI,
+        [TRAFFIC_HEAD_ROWS] = 8 * ROW * 16, [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING / 2);
     config.precision.dtype = DTYPE_BF16;
-    expect_kind(&config, 1, TRAFFIC_ACTIVATIONS, 4 * PHI / 4);
-    expect_kind(&config, 1, TRAFFIC_TENSOR_SUMS, 52 * PHI + 18 * TOKEN);
-    expect_kind(&config, 1, TRAFFIC_ROW_GATHERS, 50 * PHI);
+    traffic_rig_expect_kind(&config, 1, TRAFFIC_ACTIVATIONS, 4 * PHI / 4);
+    traffic_rig_expect_kind(&config, 1, TRAFFIC_TENSOR_SUMS, 52 * PHI + 18 * TOKEN);
+    traffic_rig_expect_kind(&config, 1, TRAFFIC_ROW_GATHERS, 50 * PHI);
     config.train.recompute[0] = RECOMPUTE_FULL;
     config.train.recompute[1] = RECOMPUTE_SELECTIVE;
-    expect_kind(&config, 1, TRAFFIC_ROW_GATHERS, 62 * PHI);
-    expect_kind(&config, 2, TRAFFIC_ROW_GATHERS, 34 * PHI);
+    traffic_rig_expect_kind(&config, 1, TRAFFIC_ROW_GATHERS, 62 * PHI);
+    traffic_rig_expect_kind(&config, 2, TRAFFIC_ROW_GATHERS, 34 * PHI);
     config.parallel.dp = 2;
-    expect_kind(&config, 0, TRAFFIC_GRADIENT_SUMS, 3 * HALF_LAYER + EMBEDDING / 2 + POSITIONS);
-    expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 72 * PHI + 18 * TOKEN);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_GRADIENT_SUMS,
+                            3 * HALF_LAYER + EMBEDDING / 2 + POSITIONS);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 72 * PHI + 18 * TOKEN);
     config.parallel.tp = 1;
-    expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 0);
-    expect_kind(&config, 0, TRAFFIC_ROW_GATHERS, 0);
-    expect_kind(&config, 0, TRAFFIC_ACTIVATIONS, 4 * PHI / 2);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 0);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_ROW_GATHERS, 0);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_ACTIVATIONS, 4 * PHI / 2);
 }
 
 int main(void)

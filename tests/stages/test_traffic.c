@@ -13,6 +13,7 @@
 #include "scheduler/lower.h"
 #include "stages/model/parameters.h"
 #include "stages/traffic.h"
+#include "tests/stages/traffic_rig.h"
 
 #define MICROBATCHES 4
 #define PHI          UINT64_C(4096)  /* 2 sequences × 8 positions × 64 × 4 bytes */
@@ -48,68 +49,15 @@ static struct config model(int64_t pp, int64_t tp, int64_t dp)
     return config;
 }
 
-static struct plan *plan_of(const struct config *config)
-{
-    struct plan_shape shape =
-        fixture_shape(SCHEDULE_1F1B, (int32_t)config->parallel.pp, MICROBATCHES, true);
-    struct plan *compute = NULL;
-    struct plan *lowered = NULL;
-
-    shape.embedding_sync = config->model.tied_embeddings;
-    compute = fixture_compute(SCHEDULE_1F1B, shape.ranks, MICROBATCHES);
-    compute->shape = shape;
-    assert_int_equal(plan_lower(compute, &lowered), STATUS_OK);
-    plan_destroy(&compute);
-    return lowered;
-}
-
-static struct traffic traffic_on(const struct config *config, const struct plan *plan, int32_t rank)
-{
-    const struct grid_shape shape = {.pp = (int32_t)config->parallel.pp,
-                                     .tp = (int32_t)config->parallel.tp,
-                                     .dp = (int32_t)config->parallel.dp};
-    struct traffic traffic;
-    struct grid grid;
-
-    assert_int_equal(grid_init(&grid, &shape, rank, shape.pp * shape.tp * shape.dp), STATUS_OK);
-    assert_int_equal(traffic_plan(config, plan, &grid, &traffic), STATUS_OK);
-    return traffic;
-}
-
-static void expect_on(const struct config *config, int32_t rank, const struct traffic *expected)
-{
-    struct plan *plan = plan_of(config);
-    struct traffic found = traffic_on(config, plan, rank);
-
-    for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
-        if (found.bytes[kind] != expected->bytes[kind]) {
-            fail_msg("rank %d, %s: %llu bytes, expected %llu", rank,
-                     traffic_text((enum traffic_kind)kind), (unsigned long long)found.bytes[kind],
-                     (unsigned long long)expected->bytes[kind]);
-        }
-    }
-    plan_destroy(&plan);
-}
-
-static void expect_kind(const struct config *config, int32_t rank, enum traffic_kind kind,
-                        uint64_t bytes)
-{
-    struct plan *plan = plan_of(config);
-
-    assert_int_equal(traffic_on(config, plan, rank).bytes[kind], bytes);
-    plan_destroy(&plan);
-}
-
-#define EXPECT(config, rank, ...) \
-    expect_on((config), (rank), &(const struct traffic){.bytes = {__VA_ARGS__}})
-
 static void two_stages_send_a_message_a_microbatch_each_way_and_the_embedding(void **state)
 {
     struct config config = model(2, 1, 1);
 
     (void)state;
-    EXPECT(&config, 0, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING);
-    EXPECT(&config, 1, [TRAFFIC_GRADIENTS] = 4 * PHI, [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING);
+    TRAFFIC_RIG_EXPECT(&config,
+                       0, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING);
+    TRAFFIC_RIG_EXPECT(&config,
+                       1, [TRAFFIC_GRADIENTS] = 4 * PHI, [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING);
 }
 
 /* Messages have half the bytes; what shards sum is fp32. */
@@ -119,10 +67,10 @@ static void messages_of_16_bits_are_half_and_sums_are_not(void **state)
 
     (void)state;
     config.precision.dtype = DTYPE_FP16;
-    expect_kind(&config, 0, TRAFFIC_ACTIVATIONS, 4 * PHI / 2);
-    expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 52 * PHI);
-    expect_kind(&config, 2, TRAFFIC_GRADIENTS, 4 * PHI / 2);
-    expect_kind(&config, 2, TRAFFIC_HEAD_ROWS, 8 * ROW * 16);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_ACTIVATIONS, 4 * PHI / 2);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 52 * PHI);
+    traffic_rig_expect_kind(&config, 2, TRAFFIC_GRADIENTS, 4 * PHI / 2);
+    traffic_rig_expect_kind(&config, 2, TRAFFIC_HEAD_ROWS, 8 * ROW * 16);
 }
 
 static void a_rank_alone_moves_nothing(void **state)
@@ -130,7 +78,7 @@ static void a_rank_alone_moves_nothing(void **state)
     struct config config = model(1, 1, 1);
 
     (void)state;
-    EXPECT(&config, 0, 0);
+    TRAFFIC_RIG_EXPECT(&config, 0, 0);
 }
 
 /* 101 tokens over two shards: 51 and 50. Three layers and the embedding's output: 4 × 3 + 1; two
@@ -142,14 +90,14 @@ static void shards_sum_four_times_a_layer_and_once_at_each_end(void **state)
 
     (void)state;
     config.model.vocab_size = 101;
-    EXPECT(&config, 0, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 52 * PHI,
-           [TRAFFIC_EMBEDDING_SYNC] = 51 * TOKEN);
-    EXPECT(&config, 1, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 52 * PHI,
-           [TRAFFIC_EMBEDDING_SYNC] = 50 * TOKEN);
-    EXPECT(&config, 2, [TRAFFIC_GRADIENTS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 36 * PHI,
-           [TRAFFIC_HEAD_ROWS] = 8 * ROW * 16, [TRAFFIC_EMBEDDING_SYNC] = 51 * TOKEN);
-    EXPECT(&config, 3, [TRAFFIC_GRADIENTS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 36 * PHI,
-           [TRAFFIC_HEAD_ROWS] = 8 * ROW * 16, [TRAFFIC_EMBEDDING_SYNC] = 50 * TOKEN);
+    TRAFFIC_RIG_EXPECT(&config, 0, [TRAFFIC_ACTIVATIONS] = 4 * PHI,
+                       [TRAFFIC_TENSOR_SUMS] = 52 * PHI, [TRAFFIC_EMBEDDING_SYNC] = 51 * TOKEN);
+    TRAFFIC_RIG_EXPECT(&config, 1, [TRAFFIC_ACTIVATIONS] = 4 * PHI,
+                       [TRAFFIC_TENSOR_SUMS] = 52 * PHI, [TRAFFIC_EMBEDDING_SYNC] = 50 * TOKEN);
+    TRAFFIC_RIG_EXPECT(&config, 2, [TRAFFIC_GRADIENTS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 36 * PHI,
+                       [TRAFFIC_HEAD_ROWS] = 8 * ROW * 16, [TRAFFIC_EMBEDDING_SYNC] = 51 * TOKEN);
+    TRAFFIC_RIG_EXPECT(&config, 3, [TRAFFIC_GRADIENTS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 36 * PHI,
+                       [TRAFFIC_HEAD_ROWS] = 8 * ROW * 16, [TRAFFIC_EMBEDDING_SYNC] = 50 * TOKEN);
 }
 
 /* Stage 0: 2 × 3 - 1 sums once more a micro-batch, as nobody reads its output; stage 1: 2 × 2. */
@@ -160,10 +108,10 @@ static void full_recompute_repeats_the_sums_of_f(void **state)
     (void)state;
     config.train.recompute[0] = RECOMPUTE_FULL;
     config.train.recompute[1] = RECOMPUTE_FULL;
-    expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 72 * PHI);
-    expect_kind(&config, 2, TRAFFIC_TENSOR_SUMS, 52 * PHI);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 72 * PHI);
+    traffic_rig_expect_kind(&config, 2, TRAFFIC_TENSOR_SUMS, 52 * PHI);
     config.train.recompute[0] = RECOMPUTE_SELECTIVE;
-    expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 52 * PHI);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_TENSOR_SUMS, 52 * PHI);
 }
 
 static void one_stage_of_shards_has_both_ends(void **state)
@@ -172,8 +120,8 @@ static void one_stage_of_shards_has_both_ends(void **state)
 
     (void)state;
     for (int32_t rank = 0; rank < 4; rank++) {
-        EXPECT(&config,
-               rank, [TRAFFIC_TENSOR_SUMS] = 88 * PHI, [TRAFFIC_HEAD_ROWS] = 16 * ROW * 16);
+        TRAFFIC_RIG_EXPECT(
+            &config, rank, [TRAFFIC_TENSOR_SUMS] = 88 * PHI, [TRAFFIC_HEAD_ROWS] = 16 * ROW * 16);
     }
 }
 
@@ -181,12 +129,12 @@ static void one_stage_of_shards_has_both_ends(void **state)
 static void an_odd_number_of_rows_is_gathered_with_one_more(void **state)
 {
     struct config config = model(1, 2, 1);
-    struct plan *plan = plan_of(&config);
+    struct plan *plan = traffic_rig_plan(&config);
 
     (void)state;
     config.train.micro_batch_size = 1;
     config.model.seq_len = 9;
-    assert_int_equal(traffic_on(&config, plan, 0).bytes[TRAFFIC_HEAD_ROWS], 8 * ROW * 10);
+    assert_int_equal(traffic_rig_on(&config, plan, 0).bytes[TRAFFIC_HEAD_ROWS], 8 * ROW * 10);
     plan_destroy(&plan);
 }
 
@@ -195,12 +143,12 @@ static void a_shard_without_a_token_has_no_embedding_to_sync(void **state)
 {
     static const uint64_t tokens[] = {2, 2, 1, 0};
     struct config config = model(2, 4, 1);
-    struct plan *plan = plan_of(&config);
+    struct plan *plan = traffic_rig_plan(&config);
 
     (void)state;
     config.model.vocab_size = 5;
     for (int32_t rank = 0; rank < 8; rank++) {
-        assert_int_equal(traffic_on(&config, plan, rank).bytes[TRAFFIC_EMBEDDING_SYNC],
+        assert_int_equal(traffic_rig_on(&config, plan, rank).bytes[TRAFFIC_EMBEDDING_SYNC],
                          tokens[rank % 4] * TOKEN);
     }
     plan_destroy(&plan);
@@ -214,12 +162,14 @@ static void replicas_sum_their_gradients_and_each_syncs_a_slice(void **state)
 
     (void)state;
     for (int32_t dp = 0; dp < 3; dp++) {
-        EXPECT(&config, dp, [TRAFFIC_ACTIVATIONS] = 4 * PHI,
-               [TRAFFIC_GRADIENT_SUMS] = 3 * LAYER + EMBEDDING + POSITIONS,
-               [TRAFFIC_EMBEDDING_SYNC] = slices[dp], [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING);
-        EXPECT(&config, 3 + dp, [TRAFFIC_GRADIENTS] = 4 * PHI,
-               [TRAFFIC_GRADIENT_SUMS] = 2 * LAYER + 2 * TOKEN + EMBEDDING,
-               [TRAFFIC_EMBEDDING_SYNC] = slices[dp], [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING);
+        TRAFFIC_RIG_EXPECT(
+            &config, dp, [TRAFFIC_ACTIVATIONS] = 4 * PHI,
+            [TRAFFIC_GRADIENT_SUMS] = 3 * LAYER + EMBEDDING + POSITIONS,
+            [TRAFFIC_EMBEDDING_SYNC] = slices[dp], [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING);
+        TRAFFIC_RIG_EXPECT(
+            &config, 3 + dp, [TRAFFIC_GRADIENTS] = 4 * PHI,
+            [TRAFFIC_GRADIENT_SUMS] = 2 * LAYER + 2 * TOKEN + EMBEDDING,
+            [TRAFFIC_EMBEDDING_SYNC] = slices[dp], [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING);
     }
 }
 
@@ -229,9 +179,10 @@ static void shards_and_replicas_together(void **state)
     struct config config = model(2, 2, 2);
 
     (void)state;
-    EXPECT(&config, 3, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 52 * PHI,
-           [TRAFFIC_GRADIENT_SUMS] = 3 * HALF_LAYER + EMBEDDING / 2 + POSITIONS,
-           [TRAFFIC_EMBEDDING_SYNC] = 6400, [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING / 2);
+    TRAFFIC_RIG_EXPECT(&config,
+                       3, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 52 * PHI,
+                       [TRAFFIC_GRADIENT_SUMS] = 3 * HALF_LAYER + EMBEDDING / 2 + POSITIONS,
+                       [TRAFFIC_EMBEDDING_SYNC] = 6400, [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING / 2);
 }
 
 /* Shared out, every tensor is summed slice by slice, and gathered. The head's copy is gathered besides. In bf16 weights have half the bytes, but for the
@@ -243,25 +194,25 @@ static void shared_out_replicas_gather_what_they_update(void **state)
 
     (void)state;
     config.parallel.zero_stage = 1;
-    EXPECT(&config, 0, [TRAFFIC_ACTIVATIONS] = 4 * PHI,
-           [TRAFFIC_GRADIENT_SUMS] = 3 * LAYER + EMBEDDING + POSITIONS,
-           [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING / 2,
-           [TRAFFIC_WEIGHT_GATHERS] = 3 * LAYER + EMBEDDING + POSITIONS);
-    EXPECT(&config, 2, [TRAFFIC_GRADIENTS] = 4 * PHI,
-           [TRAFFIC_GRADIENT_SUMS] = 2 * LAYER + 2 * TOKEN + EMBEDDING,
-           [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING / 2,
-           [TRAFFIC_WEIGHT_GATHERS] = 2 * LAYER + 2 * TOKEN + EMBEDDING);
+    TRAFFIC_RIG_EXPECT(&config, 0, [TRAFFIC_ACTIVATIONS] = 4 * PHI,
+                       [TRAFFIC_GRADIENT_SUMS] = 3 * LAYER + EMBEDDING + POSITIONS,
+                       [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING / 2,
+                       [TRAFFIC_WEIGHT_GATHERS] = 3 * LAYER + EMBEDDING + POSITIONS);
+    TRAFFIC_RIG_EXPECT(&config, 2, [TRAFFIC_GRADIENTS] = 4 * PHI,
+                       [TRAFFIC_GRADIENT_SUMS] = 2 * LAYER + 2 * TOKEN + EMBEDDING,
+                       [TRAFFIC_EMBEDDING_SYNC] = EMBEDDING / 2,
+                       [TRAFFIC_WEIGHT_GATHERS] = 2 * LAYER + 2 * TOKEN + EMBEDDING);
     config.precision.dtype = DTYPE_BF16;
-    expect_kind(&config, 0, TRAFFIC_GRADIENT_SUMS, 3 * LAYER + EMBEDDING + POSITIONS);
-    expect_kind(&config, 0, TRAFFIC_WEIGHT_GATHERS,
-                (3 * (LAYER - norms) + EMBEDDING + POSITIONS) / 2 + 3 * norms);
-    expect_kind(&config, 2, TRAFFIC_WEIGHT_GATHERS,
-                (2 * (LAYER - norms) + EMBEDDING) / 2 + 2 * norms + 2 * TOKEN);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_GRADIENT_SUMS, 3 * LAYER + EMBEDDING + POSITIONS);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_WEIGHT_GATHERS,
+                            (3 * (LAYER - norms) + EMBEDDING + POSITIONS) / 2 + 3 * norms);
+    traffic_rig_expect_kind(&config, 2, TRAFFIC_WEIGHT_GATHERS,
+                            (2 * (LAYER - norms) + EMBEDDING) / 2 + 2 * norms + 2 * TOKEN);
     /* The weights that the owner sends, and the gradient that the head sends. */
-    expect_kind(&config, 0, TRAFFIC_EMBEDDING_SYNC, EMBEDDING / 4);
-    expect_kind(&config, 2, TRAFFIC_EMBEDDING_SYNC, EMBEDDING / 2);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_EMBEDDING_SYNC, EMBEDDING / 4);
+    traffic_rig_expect_kind(&config, 2, TRAFFIC_EMBEDDING_SYNC, EMBEDDING / 2);
     config.parallel.dp = 1;
-    expect_kind(&config, 0, TRAFFIC_WEIGHT_GATHERS, 0);
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_WEIGHT_GATHERS, 0);
 }
 
 /* 28 columns: few tensors end where the next may begin. */
@@ -277,8 +228,9 @@ static void what_is_shared_out_has_no_room_between_tensors(void **state)
     config.parallel.zero_stage = 1;
     /* A layer: 4 C² + 2 C F + 9 C + F = 5098; the tables of 100 and 8 rows, 3024; the last norm, 56;
      * the tied head's gradient, 2800. */
-    expect_kind(&config, 0, TRAFFIC_GRADIENT_SUMS, UINT64_C(4) * (5098 + 3024 + 56 + 2800));
-    expect_kind(&config, 0, TRAFFIC_WEIGHT_GATHERS, UINT64_C(4) * (5098 + 3024 + 56));
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_GRADIENT_SUMS,
+                            UINT64_C(4) * (5098 + 3024 + 56 + 2800));
+    traffic_rig_expect_kind(&config, 0, TRAFFIC_WEIGHT_GATHERS, UINT64_C(4) * (5098 + 3024 + 56));
 }
 
 static void one_stage_has_two_gradients_of_a_tied_embedding_and_one_copy(void **state)
@@ -286,8 +238,9 @@ static void one_stage_has_two_gradients_of_a_tied_embedding_and_one_copy(void **
     struct config config = model(1, 1, 2);
 
     (void)state;
-    EXPECT(&config, 1, [TRAFFIC_GRADIENT_SUMS] = 5 * LAYER + 2 * EMBEDDING + POSITIONS + 2 * TOKEN,
-           [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING);
+    TRAFFIC_RIG_EXPECT(
+        &config, 1, [TRAFFIC_GRADIENT_SUMS] = 5 * LAYER + 2 * EMBEDDING + POSITIONS + 2 * TOKEN,
+        [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING);
 }
 
 static void an_untied_head_is_summed_and_neither_synced_nor_gathered(void **state)
@@ -296,10 +249,10 @@ static void an_untied_head_is_summed_and_neither_synced_nor_gathered(void **stat
 
     (void)state;
     config.model.tied_embeddings = false;
-    EXPECT(&config, 0, [TRAFFIC_ACTIVATIONS] = 4 * PHI,
-           [TRAFFIC_GRADIENT_SUMS] = 3 * LAYER + EMBEDDING + POSITIONS);
-    EXPECT(&config, 2, [TRAFFIC_GRADIENTS] = 4 * PHI,
-           [TRAFFIC_GRADIENT_SUMS] = 2 * LAYER + 2 * TOKEN + EMBEDDING);
+    TRAFFIC_RIG_EXPECT(&config, 0, [TRAFFIC_ACTIVATIONS] = 4 * PHI,
+                       [TRAFFIC_GRADIENT_SUMS] = 3 * LAYER + EMBEDDING + POSITIONS);
+    TRAFFIC_RIG_EXPECT(&config, 2, [TRAFFIC_GRADIENTS] = 4 * PHI,
+                       [TRAFFIC_GRADIENT_SUMS] = 2 * LAYER + 2 * TOKEN + EMBEDDING);
 }
 
 /* Every shard has the whole table, 3 x 64 floats. */
@@ -309,9 +262,10 @@ static void token_types_add_their_table_to_the_gradients(void **state)
 
     (void)state;
     config.model.num_tokentypes = 3;
-    EXPECT(&config, 3, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 52 * PHI,
-           [TRAFFIC_GRADIENT_SUMS] = 3 * HALF_LAYER + EMBEDDING / 2 + POSITIONS + 768,
-           [TRAFFIC_EMBEDDING_SYNC] = 6400, [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING / 2);
+    TRAFFIC_RIG_EXPECT(&config,
+                       3, [TRAFFIC_ACTIVATIONS] = 4 * PHI, [TRAFFIC_TENSOR_SUMS] = 52 * PHI,
+                       [TRAFFIC_GRADIENT_SUMS] = 3 * HALF_LAYER + EMBEDDING / 2 + POSITIONS + 768,
+                       [TRAFFIC_EMBEDDING_SYNC] = 6400, [TRAFFIC_WEIGHT_GATHERS] = EMBEDDING / 2);
 }
 
 /* Stages 0 and 2 on rank 0, 1 and 3 on rank 1: 0→1, 2→3 and 2→1 from rank 0; 1→2, 3→2 and 1→0. */
@@ -327,8 +281,8 @@ static void several_chunks_a_rank_send_for_each_of_them(void **state)
     config.parallel.virtual_stages = 2;
     memcpy(config.parallel.layers_per_stage, (const int64_t[]){2, 1, 1, 1}, 4 * sizeof(int64_t));
     assert_int_equal(plan_lower(compute, &plan), STATUS_OK);
-    first = traffic_on(&config, plan, 0);
-    second = traffic_on(&config, plan, 2);
+    first = traffic_rig_on(&config, plan, 0);
+    second = traffic_rig_on(&config, plan, 2);
     assert_int_equal(first.bytes[TRAFFIC_ACTIVATIONS], 2 * PHI);
     assert_int_equal(first.bytes[TRAFFIC_GRADIENTS], PHI);
     assert_int_equal(first.bytes[TRAFFIC_TENSOR_SUMS], (4 * 3 + 1) * PHI);
@@ -345,7 +299,7 @@ static void gradients_are_as_large_as_their_buffer(void **state)
 {
     static const int64_t widths[] = {4, 12, 20, 64, 96};
     struct config config = model(1, 1, 2);
-    struct plan *plan = plan_of(&config);
+    struct plan *plan = traffic_rig_plan(&config);
 
     (void)state;
     for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
@@ -363,7 +317,7 @@ static void gradients_are_as_large_as_their_buffer(void **state)
         params_measure(&params);
         embedding = 100 * (size_t)widths[i] * 4;
         room = (128 - embedding % 128) % 128;
-        assert_int_equal(traffic_on(&config, plan, 0).bytes[TRAFFIC_GRADIENT_SUMS],
+        assert_int_equal(traffic_rig_on(&config, plan, 0).bytes[TRAFFIC_GRADIENT_SUMS],
                          params.gradients.planned_bytes - room + embedding);
         params_release(&params);
     }
