@@ -166,10 +166,27 @@ void engine_enter(struct engine *engine, enum update_phase phase)
 
 enum status engine_meet(struct engine *engine, const char *name)
 {
-    struct control_round round = {.name = name, .number = (uint64_t)engine->attempts, .note = ""};
-    struct control_answer answer = {.numbers = NULL};
+    return engine_agree(engine, &(struct control_round){.name = name}, NULL, STATUS_OK);
+}
 
-    return control_reduce(engine->control, &round, &answer, clock_deadline(ENGINE_WAIT_S));
+enum status engine_agree(struct engine *engine, const struct control_round *values, double *numbers,
+                         enum status own)
+{
+    const struct status_record kept = *status_last();
+    struct control_round round = *values;
+    struct control_answer answer = {.numbers = numbers};
+
+    round.number = (uint64_t)engine->attempts;
+    round.note = own < 0 ? kept.message : "";
+    TRY(control_reduce(engine->control, &round, &answer, clock_deadline(ENGINE_WAIT_S)));
+    if (own < 0) {
+        status_adopt(&kept);
+        return own;
+    }
+    /* The rank that has failed tells the log, and then the job. */
+    return answer.note_rank < 0 ? STATUS_OK
+                                : status_note(STATUS_ERR_PEER, "rank %d: %s", (int)answer.note_rank,
+                                              answer.note);
 }
 
 /* Rank 0, once every shard is there. */
@@ -207,8 +224,8 @@ static enum status export_stage(struct engine *engine, const struct weights_file
 
     TRY(first ? weights_export_begin(file, &engine->params) : STATUS_OK);
     TRY(engine_meet(engine, "EXPORT-BEGUN"));
-    TRY(weights_export_write(file, &engine->params));
-    TRY(engine_meet(engine, "EXPORT-WRITTEN"));
+    TRY(engine_agree(engine, &(struct control_round){.name = "EXPORT-WRITTEN"}, NULL,
+                     weights_export_write(file, &engine->params)));
     TRY(first ? weights_export_end(file) : STATUS_OK);
     return engine_meet(engine, "EXPORT");
 }

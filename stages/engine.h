@@ -131,6 +131,13 @@ enum status engine_open(const struct engine_options *options, struct engine **en
 /* Returns when all ranks have done what `name` says; all call it at the same place. */
 enum status engine_meet(struct engine *engine, const char *name);
 
+/* The same for what can fail, which on this rank ended with `own`: every rank learns of it only when all have
+ * come to their end, so that nobody is disturbed by what the failed one does next. Returns `own` where it
+ * is a failure, STATUS_ERR_PEER with the words of the lowest rank that failed on all others. `values` has name,
+ * keys and values of the round; `numbers` as in control_answer, NULL where there are no keys. */
+enum status engine_agree(struct engine *engine, const struct control_round *values, double *numbers,
+                         enum status own);
+
 /* Runs one step; the outcome lies in engine->update.outcome. */
 enum status engine_step(struct engine *engine);
 

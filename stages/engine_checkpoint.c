@@ -47,9 +47,10 @@ static enum status write_own(struct engine *engine, const char *folder, struct m
     return shard_write(&writing, sum);
 }
 
-/* All ranks have written: every rank gets the sums of all files. */
-static enum status exchange_sums(struct engine *engine, const struct manifest_sum *own,
-                                 struct control_key *keys, double *numbers)
+/* All ranks have written, this one with `written`: every rank gets the sums of all files. */
+static enum status exchange_sums(struct engine *engine, enum status written,
+                                 const struct manifest_sum *own, struct control_key *keys,
+                                 double *numbers)
 {
     int32_t world = world_of(engine);
     int32_t first = SUM_KEYS * engine->grid.rank;
@@ -60,24 +61,20 @@ static enum status exchange_sums(struct engine *engine, const struct manifest_su
     };
     const struct control_round round = {
         .name = "SAVE-WRITTEN",
-        .number = (uint64_t)engine->attempts,
         .keys = keys,
         .key_count = SUM_KEYS * world,
         .values = values,
         .value_count = SUM_KEYS,
-        .note = "",
     };
-    struct control_answer answer;
 
-    answer.numbers = numbers;
     for (int32_t i = 0; i < SUM_KEYS * world; i++) {
         keys[i] = (struct control_key){"sum of a file", CONTROL_ONCE};
     }
-    return control_reduce(engine->control, &round, &answer, clock_deadline(ENGINE_WAIT_S));
+    return engine_agree(engine, &round, numbers, written);
 }
 
-static enum status collect_sums(struct engine *engine, const struct manifest_sum *own,
-                                struct manifest_sum *files)
+static enum status collect_sums(struct engine *engine, enum status written,
+                                const struct manifest_sum *own, struct manifest_sum *files)
 {
     int32_t world = world_of(engine);
     size_t count = SUM_KEYS * (size_t)world;
@@ -89,7 +86,7 @@ static enum status collect_sums(struct engine *engine, const struct manifest_sum
         status = status_fail(STATUS_ERR_NO_MEMORY, "checkpoint: sums of %d files", world);
         goto done;
     }
-    TRY_OR(done, status, exchange_sums(engine, own, keys, numbers));
+    TRY_OR(done, status, exchange_sums(engine, written, own, keys, numbers));
     for (int32_t rank = 0; rank < world; rank++) {
         const double *of = &numbers[SUM_KEYS * (size_t)rank];
 
@@ -160,14 +157,15 @@ static enum status write_all(struct engine *engine, const struct engine_save *sa
 {
     bool first = engine->grid.rank == 0;
     int64_t begin_ns = clock_now_ns();
-    struct manifest_sum own;
+    struct manifest_sum own = {.bytes = 0};
+    enum status written = STATUS_OK;
     char folder[FILE_PATH_BYTES];
 
     TRY(store_partial_path(save->directory, engine->attempts, folder));
     TRY(first ? store_begin(save->directory, engine->attempts) : STATUS_OK);
     TRY(engine_meet(engine, "SAVE-BEGUN"));
-    TRY(write_own(engine, folder, &own));
-    TRY(collect_sums(engine, &own, files));
+    written = write_own(engine, folder, &own);
+    TRY(collect_sums(engine, written, &own, files));
     TRY(first ? finish(engine, save, folder, files, begin_ns) : STATUS_OK);
     return engine_meet(engine, "SAVE");
 }
@@ -183,7 +181,7 @@ enum status engine_save(struct engine *engine, const struct engine_save *save)
     engine_enter(engine, UPDATE_PHASE_SAVE);
     status = write_all(engine, save, files);
     if (status < 0) {
-        /* Each rank, because each may still have written when another had failed. */
+        /* Each rank: the one that has failed may be rank 0, and be gone. */
         store_discard(save->directory, engine->attempts);
     }
     free(files);

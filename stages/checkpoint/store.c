@@ -15,6 +15,7 @@
 #define LATEST_BYTES_MOST 256
 #define PREFIX            "step-"
 #define PARTIAL           ".partial"
+#define DISCARDED         "discarded"
 
 void store_name(int64_t step, char *name)
 {
@@ -288,8 +289,11 @@ int32_t store_partials(const char *directory, char *text, size_t text_bytes)
 static enum status remove_partials(const char *directory)
 {
     struct listing listing;
+    char discarded[FILE_PATH_BYTES];
     enum status status = STATUS_OK;
 
+    TRY(folder_path(directory, DISCARDED, discarded));
+    TRY(folder_remove(discarded));
     TRY(list(directory, &listing));
     for (size_t i = 0; i < listing.partial_count && status >= 0; i++) {
         char path[FILE_PATH_BYTES];
@@ -366,11 +370,18 @@ enum status store_prune(const char *directory, int64_t step, int64_t keep)
 
 void store_discard(const char *directory, int64_t step)
 {
-    char path[FILE_PATH_BYTES];
+    char partial[FILE_PATH_BYTES];
+    char discarded[FILE_PATH_BYTES];
 
-    if (store_partial_path(directory, step, path) == STATUS_OK) {
-        folder_discard(path);
+    if (store_partial_path(directory, step, partial) < 0 ||
+        folder_path(directory, DISCARDED, discarded) < 0) {
+        return;
     }
+    folder_discard(discarded); /* of an earlier attempt */
+    /* Either this move comes first or the one of store_publish(): never does a whole name stand for a folder
+     * that is being emptied. */
+    (void)rename(partial, discarded);
+    folder_discard(discarded);
 }
 
 /* All that is weir's in a folder that no run looks into. */

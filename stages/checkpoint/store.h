@@ -3,6 +3,7 @@
  *
  *     step-00000010/           a whole checkpoint, the one after step 10
  *     step-00000020.partial/   one that is being written, or that a death has left
+ *     discarded/               one that has failed, as long as it takes to remove it
  *     latest                   a line: the name of the one to go on from
  *     lock                     held as long as a run lives that saves here (stages/run_directory.h)
  *
@@ -72,8 +73,9 @@ enum status store_publish(const char *directory, int64_t step);
  * `latest` names. Those after `step` are another attempt's and stay. */
 enum status store_prune(const char *directory, int64_t step, int64_t keep);
 
-/* Gives up what store_begin() began, and says nothing; fine where there is nothing. The one call that
- * every process that writes into it makes, when it has come to its own end: the last one leaves nothing. */
+/* Gives up what store_begin() began, and says nothing; fine where there is nothing, and from several processes.
+ * Where another one publishes at the same moment, the checkpoint is either whole there or not there. Files
+ * that others still write fail. */
 void store_discard(const char *directory, int64_t step);
 
 /* Removes all checkpoints and `latest`, by way of <directory>.removed; other files stay. Fine where there is

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -165,6 +166,11 @@ static void partial_ones_are_named_and_the_next_save_removes_them(void **state)
     assert_false(is_there("step-00000010.partial"));
     store_discard(checkpoint_folder(), 10);
     assert_found(5, NULL);
+    /* A death while one was being removed. */
+    assert_int_equal(file_make_directories(checkpoint_folder_path("discarded")), STATUS_OK);
+    checkpoint_folder_write("discarded/shard", "half");
+    assert_int_equal(store_begin(checkpoint_folder(), 10), STATUS_OK);
+    assert_false(is_there("discarded"));
 }
 
 /* A death between the rename and `latest`: the same step is saved again by the next attempt. */
@@ -205,6 +211,69 @@ static void the_oldest_go_and_never_the_latest_or_a_later_one(void **state)
     assert_false(is_there("step-00000025"));
 }
 
+#define RACES      100
+#define RACE_FILES 20
+
+static void race_file(int64_t step, int i, const char *end, char *name, size_t name_bytes)
+{
+    (void)snprintf(name, name_bytes, "step-%08lld%s/%d", (long long)step, end, i);
+}
+
+/* Gives up each checkpoint whose number comes; ends with the pipe. */
+static void discard_what_comes(int from)
+{
+    int64_t step = 0;
+
+    while (read(from, &step, sizeof(step)) == (ssize_t)sizeof(step)) {
+        store_discard(checkpoint_folder(), step);
+    }
+    _exit(0);
+}
+
+static void fill_and_publish(int64_t step, int to)
+{
+    char name[64];
+
+    assert_int_equal(store_begin(checkpoint_folder(), step), STATUS_OK);
+    for (int i = 0; i < RACE_FILES; i++) {
+        race_file(step, i, ".partial", name, sizeof(name));
+        checkpoint_folder_write(name, "x");
+    }
+    assert_int_equal(write(to, &step, sizeof(step)), sizeof(step));
+    if (store_publish(checkpoint_folder(), step) >= 0) {
+        for (int i = 0; i < RACE_FILES; i++) {
+            race_file(step, i, "", name, sizeof(name));
+            if (!is_there(name)) {
+                fail_msg("the published checkpoint lacks %s", name);
+            }
+        }
+    }
+}
+
+/* A rank may give a save up, because another has died, at the moment rank 0 puts it into place. */
+static void one_that_is_published_while_another_process_gives_it_up_is_whole_or_not_there(void **state)
+{
+    int ends[2];
+    int code = 0;
+    pid_t other = 0;
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    other = fork();
+    if (other == 0) {
+        (void)close(ends[1]);
+        discard_what_comes(ends[0]);
+    }
+    (void)close(ends[0]);
+    for (int64_t step = 1; step <= RACES; step++) {
+        fill_and_publish(step, ends[1]);
+    }
+    (void)close(ends[1]);
+    assert_int_equal(waitpid(other, &code, 0), other);
+    assert_int_equal(code, 0);
+    assert_false(is_there("discarded"));
+}
+
 static void clearing_removes_all_checkpoints_and_nothing_else(void **state)
 {
     char text[64];
@@ -242,6 +311,7 @@ int main(void)
         FOLDER(partial_ones_are_named_and_the_next_save_removes_them),
         FOLDER(a_whole_one_of_the_same_step_is_replaced),
         FOLDER(the_oldest_go_and_never_the_latest_or_a_later_one),
+        FOLDER(one_that_is_published_while_another_process_gives_it_up_is_whole_or_not_there),
         FOLDER(clearing_removes_all_checkpoints_and_nothing_else),
     };
 
