@@ -13,6 +13,10 @@
 #include "base/clock.h"
 #include "base/folder.h"
 
+/* Between two syncs of a file that is being written: often enough that none lasts long, and too seldom to
+ * cost anything. */
+#define DRAIN_SYNC_NS CLOCK_SECOND
+
 /* A system call's failure; `error` is its errno. */
 static enum status fail_system(const char *doing, const char *path, int error)
 {
@@ -168,6 +172,7 @@ enum status file_writer_open(const char *path, struct file_writer *writer)
         return fail_system("writing", writer->temporary, errno);
     }
     writer->open = true;
+    writer->synced_ns = clock_now_ns();
     return STATUS_OK;
 }
 
@@ -189,6 +194,35 @@ enum status file_writer_put(struct file_writer *writer, const void *bytes, size_
         left -= (size_t)put;
     }
     return STATUS_OK;
+}
+
+/* What the disk has failed to write is said once, here or in a later sync, so that it counts here. That the
+ * file system has no such call does not: a sync is still to come. */
+static bool hand_over(int fd)
+{
+    return sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE) == 0 ||
+           errno == ENOSYS || errno == EINVAL || errno == EPERM || errno == EOPNOTSUPP;
+}
+
+/* A disk may take what it is handed into a cache of its own, which only a sync empties. */
+static enum status drain(int fd, const char *path, int64_t *synced_ns)
+{
+    if (!hand_over(fd)) {
+        return fail_system("writing", path, errno);
+    }
+    if (clock_now_ns() - *synced_ns < DRAIN_SYNC_NS) {
+        return STATUS_OK;
+    }
+    if (fdatasync(fd) != 0) {
+        return fail_system("writing", path, errno);
+    }
+    *synced_ns = clock_now_ns();
+    return STATUS_OK;
+}
+
+enum status file_writer_drain(struct file_writer *writer)
+{
+    return drain(writer->fd, writer->temporary, &writer->synced_ns);
 }
 
 /* Makes the new name in the directory of `path` last through a power cut. */
@@ -335,6 +369,7 @@ enum status file_shared_open(const char *path, size_t bytes, struct file_shared 
                            file_out->temporary, bytes);
     }
     file_out->open = true;
+    file_out->synced_ns = clock_now_ns();
     return STATUS_OK;
 }
 
@@ -374,6 +409,11 @@ enum status file_shared_get(const struct file_shared *file, size_t at, void *byt
         done += (size_t)got;
     }
     return STATUS_OK;
+}
+
+enum status file_shared_drain(struct file_shared *file)
+{
+    return drain(file->fd, file->temporary, &file->synced_ns);
 }
 
 enum status file_shared_close(struct file_shared *file)

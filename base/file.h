@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/status.h"
@@ -45,11 +46,17 @@ struct file_writer {
     int fd;
     char path[FILE_PATH_BYTES];      /* the target */
     char temporary[FILE_PATH_BYTES]; /* in the same directory, so that a rename is enough */
+    int64_t synced_ns;               /* when it last was: opened, or drained to the disk itself */
 };
 
 enum status file_writer_open(const char *path, struct file_writer *writer);
 
 enum status file_writer_put(struct file_writer *writer, const void *bytes, size_t count);
+
+/* Waits for what the call before this one has handed to the disk, hands it what was put since, and syncs
+ * where a second has passed without: called every few MiB, no call waits long, and neither does the commit, after
+ * which alone the bytes are safe. */
+enum status file_writer_drain(struct file_writer *writer);
 
 /* Syncs the bytes, renames them into place and syncs the directory. After a failure the target is
  * as it was and nothing else is left. Closes the writer either way. */
@@ -77,6 +84,7 @@ struct file_shared {
     bool open;
     int fd;
     char temporary[FILE_PATH_BYTES];
+    int64_t synced_ns;
 };
 
 /* Makes it with room for `bytes`, all zero; what a killed process left there is replaced. */
@@ -89,6 +97,9 @@ enum status file_shared_put(const struct file_shared *file, size_t at, const voi
                             size_t count);
 
 enum status file_shared_get(const struct file_shared *file, size_t at, void *bytes, size_t count);
+
+/* As file_writer_drain(). */
+enum status file_shared_drain(struct file_shared *file);
 
 /* Syncs what this process has put. Closes the file either way. */
 enum status file_shared_close(struct file_shared *file);

@@ -20,8 +20,10 @@
  * receives and collectives, comm_close. After comm_connect nothing here allocates or makes a
  * syscall but the futex of a wait.
  *
- * Threads: one owner thread; comm_abort() and comm_read() from any thread. Two implementations are meant (shm,
- * nccl); comm_ops is filled by each, and callers use the functions below it.
+ * Threads: one owner thread; comm_abort() and comm_read() from any thread. After comm_connect() the calls
+ * on a group that was opened `aside` may come from another thread, one for each such group, while the owner
+ * goes on: their waits retry no sends. Two implementations are meant (shm, nccl); comm_ops is filled by each,
+ * and callers use the functions below it.
  */
 #ifndef COLLECTIVES_COMM_H
 #define COLLECTIVES_COMM_H
@@ -61,6 +63,7 @@ struct lane_config {
 struct group_config {
     const int32_t *ranks; /* borrows during the call; ascending, this rank among them */
     int32_t count;        /* 2 … COMM_GROUP_MEMBERS */
+    bool aside;           /* a thread of its own makes the calls on it, see Threads */
 };
 
 enum comm_op {

@@ -3,7 +3,7 @@
  * ends it, comm_shm_connect.c, which lays out this rank's segment and meets the peers,
  * comm_shm_lane.c, which moves messages, comm_shm_group.c, which combines, and comm_shm_wait.c.
  *
- * The owner thread works on everything. Another thread may call abort at any time, which touches
+ * The owner thread works on everything but groups that are aside. Another thread may call abort at any time, which touches
  * `aborted`, `page`, `peer_count` and the peers' `page` only, all atomic; and, once connected, read,
  * which touches `peers` only, and nobody changes them then.
  */
@@ -63,6 +63,7 @@ struct comm_shm_member {
 
 struct comm_shm_group {
     struct group base; /* first; base.ranks is `ranks` */
+    bool aside;
     int32_t ranks[COMM_GROUP_MEMBERS];
     uint64_t mark;     /* offset of its mark in this rank's segment */
     uint64_t barriers; /* that this rank has arrived at */
@@ -104,6 +105,7 @@ static inline const struct comm_shm *comm_shm_of_const(const struct comm *base)
 
 /* What a wait is for; first in a struct of the waiter's own. */
 struct comm_shm_goal {
+    bool aside; /* the waiter is not the owner thread and leaves the lanes alone */
     /* STATUS_IN_PROGRESS until it is reached. Never blocks. */
     enum status (*look)(const struct comm_shm_goal *goal);
     /* Says what a wait was for that ended without it; returns `why`, which is STATUS_ERR_TIMEOUT or
@@ -111,7 +113,7 @@ struct comm_shm_goal {
     enum status (*fail)(const struct comm_shm_goal *goal, enum status why);
 };
 
-/* Blocks until the goal is reached, retrying the pending sends of all lanes. Spins briefly where
+/* Blocks until the goal is reached, the owner thread retrying the pending sends of all lanes. Spins briefly where
  * the comm is not crowded, then sleeps on the rank's own doorbell, which whoever changes what a goal
  * looks at must ring. */
 enum status comm_shm_wait(struct comm_shm *comm, const struct comm_shm_goal *goal,

@@ -127,6 +127,7 @@ enum status comm_shm_group_open(struct comm *base, const struct group_config *co
                            config->count);
     }
     memcpy(group->ranks, config->ranks, (size_t)config->count * sizeof(int32_t));
+    group->aside = config->aside;
     group->base = (struct group){.comm = base, .ranks = group->ranks, .count = config->count};
     while (group->ranks[group->base.index] != base->rank) {
         group->base.index++;
@@ -205,10 +206,11 @@ static enum status barrier(const struct call *call)
     wanted = group->barriers * (uint64_t)group->base.count;
     __atomic_store_n(&own_mark(group)->barriers, group->barriers, __ATOMIC_RELAXED);
     if (__atomic_add_fetch(arrivals, 1, __ATOMIC_ACQ_REL) != wanted) {
-        const struct barrier_goal goal = {.base = {.look = look, .fail = fail_wait},
-                                          .group = group,
-                                          .arrivals = arrivals,
-                                          .wanted = wanted};
+        const struct barrier_goal goal = {
+            .base = {.aside = group->aside, .look = look, .fail = fail_wait},
+            .group = group,
+            .arrivals = arrivals,
+            .wanted = wanted};
 
         return comm_shm_wait(comm_shm_of(group->base.comm), &goal.base, call->cancel,
                              call->deadline_ns);

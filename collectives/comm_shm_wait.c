@@ -16,7 +16,9 @@ static bool is_aborted(const struct comm_shm *comm)
 
 static enum status look(struct comm_shm *comm, const struct comm_shm_goal *goal)
 {
-    (void)comm_shm_progress(&comm->base);
+    if (!goal->aside) {
+        (void)comm_shm_progress(&comm->base);
+    }
     return goal->look(goal);
 }
 

@@ -22,7 +22,7 @@ void doorbell_ring(struct doorbell *bell)
 
 uint32_t doorbell_arm(struct doorbell *bell)
 {
-    __atomic_store_n(&bell->armed, 1, __ATOMIC_SEQ_CST);
+    (void)__atomic_fetch_add(&bell->armed, 1, __ATOMIC_SEQ_CST);
     return __atomic_load_n(&bell->rings, __ATOMIC_SEQ_CST);
 }
 
@@ -38,5 +38,5 @@ void doorbell_sleep(struct doorbell *bell, uint32_t seen, int64_t most_ns)
 
 void doorbell_disarm(struct doorbell *bell)
 {
-    __atomic_store_n(&bell->armed, 0, __ATOMIC_RELAXED);
+    (void)__atomic_fetch_sub(&bell->armed, 1, __ATOMIC_RELAXED);
 }

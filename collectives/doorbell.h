@@ -2,7 +2,7 @@
  * doorbell -- how a process that waits for shared memory to change sleeps, and is woken.
  *
  * One doorbell a rank, in its own segment: everybody who changes something for that rank rings it.
- * One thread sleeps on it. It works between processes as between threads, because the futex is on
+ * Threads of that rank sleep on it, as a rule one. It works between processes as between threads, because the futex is on
  * the memory and not on the address.
  *
  * The order that loses no wake-up: who changes stores first and rings then; who waits arms first,
@@ -24,7 +24,7 @@ extern "C" {
 /* Zero is ready to use. Lives in shared memory; private to doorbell.c, atomic. */
 struct doorbell {
     uint32_t rings;
-    uint32_t armed;
+    uint32_t armed; /* how many threads are */
     uint8_t padding[DOORBELL_BYTES - 2 * sizeof(uint32_t)];
 };
 

@@ -266,6 +266,14 @@ enum status embedding_sync_wait_version(struct embedding_sync *sync, int64_t ver
     return status;
 }
 
+enum status embedding_sync_wait_sent(struct embedding_sync *sync, int64_t deadline_ns)
+{
+    enum status status = wait_until(sync, is_sent, "the last acknowledgement", -1, deadline_ns);
+
+    embedding_sync_unlock(sync);
+    return status;
+}
+
 void embedding_sync_last_transfer(const struct embedding_sync *sync, int64_t *begin_ns,
                                   int64_t *end_ns)
 {

@@ -86,11 +86,15 @@ enum status embedding_sync_send_weights(struct embedding_sync *sync, int64_t ver
 enum status embedding_sync_wait_version(struct embedding_sync *sync, int64_t version,
                                         int64_t deadline_ns);
 
+/* Blocks until the other end has all that this one has sent, and this one knows it. */
+enum status embedding_sync_wait_sent(struct embedding_sync *sync, int64_t deadline_ns);
+
 /* When the last gradient (owner, head) or weights travelled, for the trace; 0 where none has. */
 void embedding_sync_last_transfer(const struct embedding_sync *sync, int64_t *begin_ns,
                                   int64_t *end_ns);
 
-/* Bytes that this end has sent and the other end has, for accounting. */
+/* Bytes that this end has sent and knows the other end to have, for accounting: exact after
+ * embedding_sync_wait_sent(). */
 uint64_t embedding_sync_sent_bytes(const struct embedding_sync *sync);
 
 /* Ends the thread (waiting at most briefly for what is on its way); nulls the caller's pointer;

@@ -25,6 +25,11 @@ static struct stretch part_of(const struct param *param, const struct grad_norm_
     return part;
 }
 
+static const float *grad_of(const struct param *param, const struct stretch *part)
+{
+    return param->sliced ? param_own_grad(param) : param->grad + part->first;
+}
+
 static bool shard_answers(const struct param *param, const struct grad_norm_copy *copy)
 {
     return param->sharded || copy->first_shard;
@@ -73,7 +78,7 @@ enum status grad_norm_partials(const struct params *params, const struct grad_no
         bool finite = true;
 
         check_key(param, keys);
-        TRY(device_kernels(device)->sum_squares(&sum, param->grad + part.first, part.elems,
+        TRY(device_kernels(device)->sum_squares(&sum, grad_of(param, &part), part.elems,
                                                 device_stream(device)));
         finite = isfinite(sum) != 0;
         TRY(rest_is_finite(param, &part, device, &finite));
@@ -112,7 +117,7 @@ enum status grad_count_zeros(const struct params *params, const struct grad_norm
         struct stretch part = part_of(param, copy);
         size_t zeros = 0;
 
-        TRY(device_kernels(device)->count_zeros(&zeros, param->grad + part.first, part.elems,
+        TRY(device_kernels(device)->count_zeros(&zeros, grad_of(param, &part), part.elems,
                                                 device_stream(device)));
         *zeros_out += shard_answers(param, copy) ? (int64_t)zeros : 0;
     }

@@ -20,7 +20,7 @@ static enum status update_param(const struct param *param, const struct step *st
 {
     const struct kernel_ops *kernels = device_kernels(device);
     struct stream *stream = device_stream(device);
-    const float *grad = param->grad + param->own_first;
+    const float *grad = param_own_grad(param);
     float weight_decay = param->decays ? step->weight_decay : 0.0F;
     void *copy = param->type == DTYPE_FP32 ? NULL : param_own_weight(param);
     struct adam_step adam = step->adam;

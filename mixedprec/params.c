@@ -36,6 +36,7 @@ enum status params_add(struct params *params, const struct param *param)
     added->elems = (size_t)param->rows * (size_t)param->cols;
     added->type = param->fp32 ? DTYPE_FP32 : params->type;
     added->room = added->elems;
+    added->grad_room = added->elems;
     if (param->shard.blocks == 0) {
         added->shard =
             (struct param_shard){.whole_rows = param->rows, .whole_cols = param->cols, .blocks = 1};
@@ -78,7 +79,7 @@ static void carve(struct params *params)
         struct param *param = &params->table[i];
 
         param->weight = arena_take(&params->weights, param->room, dtype_bytes(param->type));
-        param->grad = arena_take_floats(&params->gradients, param->elems);
+        param->grad = arena_take_floats(&params->gradients, param->grad_room);
         if (param->type != DTYPE_FP32) {
             param->main = arena_take_floats(&params->main, param->own_elems);
         } else if (param->weight != NULL) {
@@ -136,9 +137,27 @@ void params_scatter(struct params *params, int32_t replicas)
     }
 }
 
+void params_scatter_gradients(struct params *params, int32_t replicas)
+{
+    for (int32_t i = 0; i < params->count; i++) {
+        struct param *param = &params->table[i];
+        size_t first = 0;
+
+        if (param->in_w && param->sliced) {
+            param->own_grad = true;
+            comm_slice(param->elems, replicas, 0, &first, &param->grad_room);
+        }
+    }
+}
+
 void *param_own_weight(const struct param *param)
 {
     return dtype_at(param->weight, param->type, param->scattered ? 0 : param->own_first);
+}
+
+float *param_own_grad(const struct param *param)
+{
+    return param->grad + (param->own_grad ? 0 : param->own_first);
 }
 
 enum status params_place(struct params *params)

@@ -5,7 +5,7 @@
  *
  *   weights    the model's copy, in the number format of the model: what F and I read. Whole, or,
  *              scattered, the slice that this replica owns
- *   gradients  fp32, whole
+ *   gradients  fp32; whole, or of what this replica owns
  *   main       fp32 main params, which the optimizer updates: of what this replica owns. A tensor
  *              whose copy is fp32 has none of its own: there the copy is the main param
  *   moments    fp32, the optimizer's one or two: of what this replica owns
@@ -61,17 +61,20 @@ struct param {
     bool fp32;   /* its copy is fp32 in every training: layer norms */
     bool by_layer;    /* F and I ask for it layer by layer, so that its copy may be scattered */
     bool scattered;   /* the copy here is the own slice alone, see params_scatter() */
+    bool in_w;        /* W alone adds to its gradient, layer by layer: a weight matrix of a layer */
+    bool own_grad;    /* the gradient here is the own slice alone, see params_scatter_gradients() */
     int32_t norm_key; /* which partial sum of the gradient norm it belongs to */
     float init_std;   /* > 0: N(0, std²) */
     float init_value; /* otherwise this */
     uint32_t site;    /* with `layer` names its random numbers */
     uint32_t layer;
-    enum dtype type; /* of the model's copy; set by params_add() */
-    size_t room;     /* elements of the copy; scattered, of the largest replica's */
+    enum dtype type;  /* of the model's copy; set by params_add() */
+    size_t room;      /* elements of the copy; scattered, of the largest replica's */
+    size_t grad_room; /* of the gradient, likewise */
     /* The model's copy, or, scattered, what is here of it; into the buffers, as all that follow; set
      * by params_place(). */
     void *weight;
-    float *grad;
+    float *grad;    /* whole, or, own_grad, the own slice */
     float *main;    /* own_elems; into `weight` where that is fp32 */
     float *moment1; /* own_elems */
     float *moment2; /* own_elems; NULL where the optimizer has one moment */
@@ -113,8 +116,14 @@ void params_shard(struct params *params, int32_t replicas, int32_t index);
  * params_measure(). */
 void params_scatter(struct params *params, int32_t replicas);
 
-/* This replica's slice of the model's copy. */
+/* Of every tensor that is sliced and whose gradient W alone adds to, the gradient becomes what each
+ * replica owns, at the same place of the buffer on all of them. Whoever runs W gives it another place to
+ * write to. Before params_measure(). */
+void params_scatter_gradients(struct params *params, int32_t replicas);
+
+/* This replica's slice of the model's copy, and of the gradient. */
 void *param_own_weight(const struct param *param);
+float *param_own_grad(const struct param *param);
 
 /* Allocates what params_measure() planned, where no memory was given yet (arena_place()), and sets
  * the pointers of the table. */

@@ -170,16 +170,27 @@ static void note_replicas(const struct config *config, char *text, size_t text_b
                        "parallel.zero_stage %lld does nothing: with parallel.dp 1 there are no "
                        "replicas to share with",
                        (long long)stage);
-    } else if (stage == 2) {
-        (void)snprintf(text, text_bytes,
-                       "parallel.zero_stage 2 holds as much as 1: a replica adds up its own "
-                       "micro-batches before replicas are summed, for the bits of stage 0, and "
-                       "keeps its gradients whole until the step's last W");
-    } else if (stage == 3) {
-        (void)snprintf(text, text_bytes,
-                       "parallel.zero_stage 3 shares out weights, and no gradients: a replica "
-                       "adds up its own micro-batches before replicas are summed, for the bits of "
-                       "stage 0, and keeps its gradients whole until the step's last W");
+    } else if (stage >= 2 && config->train.num_microbatches > 1) {
+        (void)snprintf(
+            text, text_bytes,
+            "parallel.zero_stage %lld shares out %s, and no gradients: with "
+            "train.num_microbatches %lld a replica adds up its own micro-batches before "
+            "replicas are summed, for the bits of stage 0, and keeps its gradients whole "
+            "until the step's last W; with 1 it shares them out where that takes less",
+            (long long)stage, stage == 2 ? "what stage 1 does" : "the weights of layers too",
+            (long long)config->train.num_microbatches);
+    }
+}
+
+static void note_overlap(const struct config *config, char *text, size_t text_bytes)
+{
+    bool sliced = config->parallel.dp > 1 && config->parallel.zero_stage > 0;
+
+    if (config->parallel.overlap_grad_reduce == CONFIG_TRUE && !sliced) {
+        (void)snprintf(
+            text, text_bytes,
+            "parallel.overlap_grad_reduce true does nothing: it needs parallel.dp above 1 "
+            "and parallel.zero_stage above 0");
     }
 }
 
@@ -217,7 +228,7 @@ static void note_loss_scale(const struct config *config, char *text, size_t text
 bool config_note(const struct config *config, int32_t index, char *text, size_t text_bytes)
 {
     static void (*const notes[])(const struct config *, char *, size_t) = {
-        note_replicas, note_rows, note_weight_decay, note_loss_scale};
+        note_replicas, note_overlap, note_rows, note_weight_decay, note_loss_scale};
 
     text[0] = '\0';
     for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]); i++) {

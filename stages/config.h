@@ -94,6 +94,7 @@ struct config_parallel {
     int64_t layers_per_stage[CONFIG_STAGES_MOST]; /* resolved: pp·virtual_stages counts */
     bool sequence_parallel;                       /* of nothing where tp is 1 */
     int64_t zero_stage;                           /* 0 to 3; of nothing where dp is 1 */
+    enum config_auto overlap_grad_reduce; /* auto: where there are cores for a thread more */
     enum config_embedding_sync embedding_sync;
     enum config_device device;
 };

@@ -112,6 +112,21 @@ static void suggest(const char *word, char *hint, size_t hint_bytes)
     }
 }
 
+/* What becomes of a key that is named for nothing. */
+static const char *verdict_on(enum config_change change)
+{
+    switch (change) {
+    case CHANGE_LAYOUT:
+        return "may not change yet: the checkpoint is of the old layout";
+    case CHANGE_REFUSED:
+        return "may not change: the checkpoint is of its old value";
+    case CHANGE_TAKEN:
+    case CHANGE_ASKED:
+        break;
+    }
+    return "may change without being named here";
+}
+
 static enum status refuse(const struct config_key *key, const struct config_value *value,
                           const char *word)
 {
@@ -120,10 +135,7 @@ static enum status refuse(const struct config_key *key, const struct config_valu
 
     if (other != NULL) {
         return status_fail(STATUS_ERR_REFUSED, "%s: %s.%s: %s.%s %s", value->place, key->section,
-                           key->name, other->section, other->name,
-                           other->change == CHANGE_TAKEN
-                               ? "may change without being named here"
-                               : "may not change: the checkpoint is of its old value");
+                           key->name, other->section, other->name, verdict_on(other->change));
     }
     suggest(word, hint, sizeof(hint));
     return status_fail(STATUS_ERR_REFUSED,

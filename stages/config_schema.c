@@ -31,7 +31,7 @@ static const struct config_choice schedules[] = {{"gpipe", SCHEDULE_GPIPE},
                                                  {"seq1f1b", CONFIG_LATER},
                                                  {"auto", CONFIG_LATER},
                                                  NO_CHOICE};
-static const struct config_choice early_sends[] = {
+static const struct config_choice autos[] = {
     {"auto", CONFIG_AUTO}, {"true", CONFIG_TRUE}, {"false", CONFIG_FALSE}, NO_CHOICE};
 static const struct config_choice embedding_syncs[] = {{"auto", EMBEDDING_SYNC_AUTO},
                                                        {"zmq", EMBEDDING_SYNC_ZMQ},
@@ -89,6 +89,7 @@ static const struct config_choice binds[] = {{"local", 0}, {"all", CONFIG_LATER}
 #define REQUIRED .required = true
 #define ASKED    .change = CHANGE_ASKED
 #define FIXED    .change = CHANGE_REFUSED
+#define LAYOUT   .change = CHANGE_LAYOUT
 
 static const struct config_key keys[] = {
     KEY(model, num_layers, CONFIG_INT, NULL, "transformer layers in the whole model",
@@ -121,23 +122,23 @@ static const struct config_key keys[] = {
         REALS(0.0, 1.0), .above_low = true, FIXED),
 
     KEY(parallel, pp, CONFIG_INT, "1", "pipeline ranks: stage processes in a row",
-        BETWEEN(1, CONFIG_STAGES_MOST)),
+        BETWEEN(1, CONFIG_STAGES_MOST), LAYOUT),
     KEY(parallel, tp, CONFIG_INT, "1",
         "tensor-parallel shards of a layer; divides num_heads and ffn_hidden_size",
-        BETWEEN(1, CONFIG_GROUP_MOST)),
+        BETWEEN(1, CONFIG_GROUP_MOST), LAYOUT),
     KEY(parallel, dp, CONFIG_INT, "1",
         "replicas of the pipeline; pp x tp x dp is the number of ranks",
-        BETWEEN(1, CONFIG_GROUP_MOST)),
+        BETWEEN(1, CONFIG_GROUP_MOST), LAYOUT),
     KEY(parallel, virtual_stages, CONFIG_INT, "1",
         "chunks of layers on each pipeline rank; more than 1 with interleaved_1f1b and file:PATH",
-        BETWEEN(1, CONFIG_STAGES_MOST)),
+        BETWEEN(1, CONFIG_STAGES_MOST), LAYOUT),
     KEY(parallel, schedule, CONFIG_CHOICE, "1f1b",
         "order of forwards and backwards, or a file with a line of actions for each pipeline rank; "
         "`weir plan` draws it",
         ONE_OF(schedules), OR_FILE(SCHEDULE_FILE, offsetof(struct config, parallel.schedule_file))),
     KEY(parallel, early_send, CONFIG_CHOICE, "auto",
         "send the input's gradient before the weights' gradient is computed; auto is true",
-        ONE_OF(early_sends)),
+        ONE_OF(autos)),
     LATER(parallel, extra_in_flight, CONFIG_INT, "0",
           "micro-batches in flight beyond what the schedule asks for", BETWEEN(0, MANY)),
     LATER(parallel, sequence_slices, CONFIG_INT, "1",
@@ -147,16 +148,21 @@ static const struct config_key keys[] = {
         WORD("auto", CONFIG_DERIVE)),
     KEY(parallel, layers_per_stage, CONFIG_COUNTS, "auto",
         "layers of each virtual stage in model order; auto is even, the last ones fewer",
-        BETWEEN(0, MANY), WORD("auto", CONFIG_DERIVE)),
+        BETWEEN(0, MANY), WORD("auto", CONFIG_DERIVE), LAYOUT),
     KEY(parallel, sequence_parallel, CONFIG_BOOL, "false",
         "each tensor-parallel shard has 1/tp of the rows outside the products: layer norms, "
         "dropout, "
         "residual stream, messages; nothing where tp is 1",
         PLAIN),
     KEY(parallel, zero_stage, CONFIG_INT, "0",
-        "what replicas share out: 1 main params and optimizer state; 2 the same, gradients stay "
-        "whole; 3 the weights of layers too, gathered layer by layer",
-        BETWEEN(0, 3)),
+        "what replicas share out: 1 main params and optimizer state; 2 gradients of layers too, "
+        "where a step has one micro-batch; 3 the weights of layers too, gathered layer by layer",
+        BETWEEN(0, 3), LAYOUT),
+    KEY(parallel, overlap_grad_reduce, CONFIG_CHOICE, "auto",
+        "with zero_stage, sum gradients of layers over the replicas on a thread of its own while "
+        "the rest of the backward runs; auto where train.threads leaves each rank of the host a "
+        "core",
+        ONE_OF(autos)),
     KEY(parallel, embedding_sync, CONFIG_CHOICE, "auto",
         "who carries the tied embedding between last and first stage; auto: zmq up to 64 MiB a "
         "step",

@@ -43,6 +43,7 @@ enum config_type {
 enum config_change {
     CHANGE_TAKEN,  /* said and used */
     CHANGE_ASKED,  /* refused unless checkpoint.allow_change names the key */
+    CHANGE_LAYOUT, /* refused in this build: which rank holds what of the model and its optimizer */
     CHANGE_REFUSED /* the weights would not fit, or would mean something else */
 };
 

@@ -20,7 +20,7 @@ static const char *path_or_null(const char *path)
     return path[0] != '\0' ? path : NULL;
 }
 
-enum status data_parts_of(const struct config *config, struct data_part *parts_out)
+void data_parts_list(const struct config *config, struct data_part *parts_out)
 {
     const struct config_data *data = &config->data;
     bool cut = format_of(config, data->train) == DATASET_TEXT && data->valid[0] == '\0';
@@ -33,7 +33,7 @@ enum status data_parts_of(const struct config *config, struct data_part *parts_o
     if (config->train.eval_every <= 0) {
         parts_out[DATA_VALID].path = NULL;
         parts_out[DATA_TEST].path = NULL;
-        return STATUS_OK;
+        return;
     }
     if (cut && valid > train) {
         parts_out[DATA_VALID] = (struct data_part){"data.train", data->train, train, valid};
@@ -41,7 +41,12 @@ enum status data_parts_of(const struct config *config, struct data_part *parts_o
     if (cut && valid < 1.0 && data->split[2] > 0.0 && data->test[0] == '\0') {
         parts_out[DATA_TEST] = (struct data_part){"data.train", data->train, valid, 1.0};
     }
-    if (parts_out[DATA_VALID].path == NULL) {
+}
+
+enum status data_parts_of(const struct config *config, struct data_part *parts_out)
+{
+    data_parts_list(config, parts_out);
+    if (config->train.eval_every > 0 && parts_out[DATA_VALID].path == NULL) {
         return status_fail(STATUS_ERR_REFUSED,
                            "train.eval_every is %lld but there is nothing to evaluate on: give "
                            "data.valid, or set train.eval_every to 0 (data.split cuts text only)",

@@ -30,8 +30,11 @@ struct data_part {
     double end;
 };
 
-/* Fills all DATA_ROLES parts. STATUS_ERR_REFUSED where an evaluation is asked for and there is
- * nothing to evaluate on. */
+/* Fills all DATA_ROLES parts. */
+void data_parts_list(const struct config *config, struct data_part *parts_out);
+
+/* The same for a run: STATUS_ERR_REFUSED where an evaluation is asked for and there is nothing to evaluate
+ * on. */
 enum status data_parts_of(const struct config *config, struct data_part *parts_out);
 
 /* Opens a part that has a path. A file that cannot be read is refused with its key. */

@@ -26,7 +26,26 @@ static void report_phase(struct engine *engine, enum update_phase phase)
     struct control_progress progress = {
         .step = engine->attempts, .phase = (int32_t)phase, .action = ACTION_NONE};
 
+    engine->phase = phase;
+    engine->pieces = 0;
     control_progress(engine->control, &progress);
+}
+
+/* Another number in the place of the action: who moves files does not stand still. */
+static void report_piece(void *context)
+{
+    struct engine *engine = context;
+    struct control_progress progress = {
+        .step = engine->attempts, .phase = (int32_t)engine->phase, .action = ++engine->pieces};
+
+    control_progress(engine->control, &progress);
+    fault_move(&engine->worker.fault, engine->grid.rank, engine->attempts, engine->pieces,
+               engine->cancel);
+}
+
+struct piece_watch engine_watch(struct engine *engine)
+{
+    return (struct piece_watch){.moved = report_piece, .context = engine};
 }
 
 /* stall_after_s auto: rank 0 tells the control plane what a step of this run may take. */
@@ -154,14 +173,22 @@ enum status engine_evaluate(struct engine *engine, enum engine_split split, doub
 
 enum status engine_settle(struct engine *engine)
 {
-    return stage_worker_wait_head(&engine->worker, engine->update.updates,
-                                  clock_deadline(ENGINE_WAIT_S));
+    TRY(stage_worker_wait_head(&engine->worker, engine->update.updates,
+                               clock_deadline(ENGINE_WAIT_S)));
+    return stage_worker_wait_sent(&engine->worker, clock_deadline(ENGINE_WAIT_S));
 }
 
 void engine_enter(struct engine *engine, enum update_phase phase)
 {
     report_phase(engine, phase);
     allow_silence(engine, false);
+}
+
+void engine_tell_cause(struct engine *engine, enum status status)
+{
+    if (status != STATUS_ERR_CANCELLED && status != STATUS_ERR_PEER) {
+        control_abort(engine->control, status_last()->message);
+    }
 }
 
 enum status engine_meet(struct engine *engine, const char *name)
@@ -184,9 +211,9 @@ enum status engine_agree(struct engine *engine, const struct control_round *valu
         return own;
     }
     /* The rank that has failed tells the log, and then the job. */
-    return answer.note_rank < 0 ? STATUS_OK
-                                : status_note(STATUS_ERR_PEER, "rank %d: %s", (int)answer.note_rank,
-                                              answer.note);
+    return answer.note_rank < 0
+               ? STATUS_OK
+               : status_note(STATUS_ERR_PEER, "rank %d: %s", (int)answer.note_rank, answer.note);
 }
 
 /* Rank 0, once every shard is there. */
@@ -232,16 +259,19 @@ static enum status export_stage(struct engine *engine, const struct weights_file
 
 enum status engine_export(struct engine *engine, const char *directory)
 {
+    const struct piece_watch watch = engine_watch(engine);
     const struct weights_file file = {.directory = directory,
                                       .stage = engine->grid.pp,
                                       .stages = engine->grid.shape.pp,
                                       .shard = engine->grid.tp,
-                                      .replica = engine->grid.dp};
+                                      .replica = engine->grid.dp,
+                                      .watch = &watch};
     enum status status = STATUS_OK;
 
     engine_enter(engine, UPDATE_PHASE_END);
     status = export_stage(engine, &file);
     if (status < 0) {
+        engine_tell_cause(engine, status);
         weights_export_discard(&file);
         return status;
     }

@@ -26,6 +26,7 @@
 #include "mixedprec/params.h"
 #include "scheduler/executor.h"
 #include "scheduler/plan.h"
+#include "stages/buckets.h"
 #include "stages/config.h"
 #include "stages/data/dataset.h"
 #include "stages/data/loader.h"
@@ -86,6 +87,7 @@ struct engine {
     float *head_landing;
     struct workspace workspace;
     struct gathered gathered;
+    struct buckets buckets;
     struct worker_chunk *chunks; /* owns; virtual_stages of them, in model order */
     int32_t chunk_count;
     struct lanes lanes;
@@ -94,6 +96,7 @@ struct engine {
     struct comm *comm; /* NULL where the world is 1 */
     struct embedding_sync *sync;
     struct dataset *dataset;
+    struct manifest_sum fingerprint; /* of the training set's file, on rank 0 */
     struct loader *loader;
     struct engine_set sets[SPLITS];
     struct span_ring spans;
@@ -101,6 +104,8 @@ struct engine {
     struct stage_worker worker;
     struct update update;
     struct memory_table memory;
+    enum update_phase phase; /* what this rank does, */
+    int32_t pieces;          /* and the pieces of files that it has moved so far in it */
     int64_t attempts;        /* steps begun, those before a checkpoint included */
     double longest_action_s; /* so far, of any stage, as a mean over a step */
     uint64_t runs;           /* lines run, evaluations included */
@@ -123,6 +128,11 @@ enum status engine_check(const struct config *config, int32_t local_ranks);
 enum status engine_measure_rank(const struct config *config, const struct plan *training,
                                 const struct plan *evaluation, int32_t local_ranks, int32_t rank,
                                 struct memory_table *table_out);
+
+/* The same of all ranks, into `tables`, and which of them holds most: of several the first. */
+enum status engine_measure_job(const struct config *config, const struct plan *training,
+                               const struct plan *evaluation, int32_t local_ranks,
+                               struct memory_table *tables, int32_t *largest_out);
 
 /* Joins the job and prepares everything; blocks until all ranks are ready. *engine_out is set
  * even on failure where there is something to close, so: always engine_close(). */
@@ -161,8 +171,8 @@ struct engine_save {
  * A failure leaves the checkpoints that were there as they were. */
 enum status engine_save(struct engine *engine, const struct engine_save *save);
 
-/* After the last step: waits until the last update of the tied embedding is everywhere. All ranks
- * call it. */
+/* After the last step: waits until the last update of the tied embedding is everywhere, and known to be, so
+ * that what has moved can be counted. All ranks call it. */
 enum status engine_settle(struct engine *engine);
 
 /* Says what this rank has held and its steps have moved beside what was planned, and on rank 0 what the embedding sync has

@@ -1,4 +1,5 @@
 /* engine_check -- what every rank finds out by itself, and what can be asked before any of them exists. */
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "scheduler/prove.h"
@@ -29,6 +30,17 @@ int engine_threads(const struct config *config, int32_t local_ranks)
     return threads > STREAM_MAX_THREADS ? STREAM_MAX_THREADS : (int)threads;
 }
 
+bool engine_overlaps_reduce(const struct config *config, int32_t local_ranks)
+{
+    enum config_auto asked = config->parallel.overlap_grad_reduce;
+    long busy = (long)local_ranks * (engine_threads(config, local_ranks) + 1);
+
+    if (config->parallel.dp == 1 || config->parallel.zero_stage == 0) {
+        return false;
+    }
+    return asked == CONFIG_AUTO ? busy <= sysconf(_SC_NPROCESSORS_ONLN) : asked == CONFIG_TRUE;
+}
+
 enum status engine_measure_rank(const struct config *config, const struct plan *training,
                                 const struct plan *evaluation, int32_t local_ranks, int32_t rank,
                                 struct memory_table *table_out)
@@ -43,6 +55,7 @@ enum status engine_measure_rank(const struct config *config, const struct plan *
 
     TRY(grid_init(&engine.grid, &shape, rank, shape.pp * shape.tp * shape.dp));
     engine.replicas = replicas_of(config, engine.grid.dp);
+    engine.buckets.overlaps = engine_overlaps_reduce(config, local_ranks);
     engine.workspace.tp = (struct tensor_parallel){.size = shape.tp, .index = engine.grid.tp};
     model_shape_of(config, engine.grid.tp, &engine.shape);
     status = engine_measure_memory(&engine);
@@ -51,27 +64,43 @@ enum status engine_measure_rank(const struct config *config, const struct plan *
     return status;
 }
 
-/* Of a stage, its first rank holds most: first shards and first slices are the largest. */
+enum status engine_measure_job(const struct config *config, const struct plan *training,
+                               const struct plan *evaluation, int32_t local_ranks,
+                               struct memory_table *tables, int32_t *largest_out)
+{
+    struct grid_shape shape = config_grid_shape(config);
+    int32_t largest = 0;
+
+    for (int32_t rank = 0; rank < shape.pp * shape.tp * shape.dp; rank++) {
+        TRY(engine_measure_rank(config, training, evaluation, local_ranks, rank, &tables[rank]));
+        if (tables[rank].total_bytes > tables[largest].total_bytes) {
+            largest = rank;
+        }
+    }
+    *largest_out = largest;
+    return STATUS_OK;
+}
+
 static enum status check_memory(const struct engine *job, int32_t local_ranks)
 {
     const struct grid_shape *shape = &job->grid.shape;
-    struct memory_table largest = {.total_bytes = 0};
+    int32_t ranks = shape->pp * shape->tp * shape->dp;
+    struct memory_table *tables = calloc((size_t)ranks, sizeof(*tables));
     char place[GRID_PLACE_BYTES];
-    int32_t where = 0;
+    int32_t largest = 0;
+    enum status status = STATUS_OK;
 
-    for (int32_t stage = 0; stage < shape->pp; stage++) {
-        int32_t rank = grid_rank_of(shape, stage, 0, 0);
-        struct memory_table table;
-
-        TRY(engine_measure_rank(job->config, job->plan, job->evaluation, local_ranks, rank,
-                                &table));
-        if (table.total_bytes > largest.total_bytes) {
-            largest = table;
-            where = rank;
-        }
+    if (tables == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "the memory of %d ranks", ranks);
     }
-    (void)grid_place_text(shape, where, place, sizeof(place));
-    return memory_check(&largest, place, job->config->train.memory_limit);
+    status =
+        engine_measure_job(job->config, job->plan, job->evaluation, local_ranks, tables, &largest);
+    if (status >= 0) {
+        (void)grid_place_text(shape, largest, place, sizeof(place));
+        status = memory_check(&tables[largest], place, job->config->train.memory_limit);
+    }
+    free(tables);
+    return status;
 }
 
 enum status engine_check(const struct config *config, int32_t local_ranks)

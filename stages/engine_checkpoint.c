@@ -1,4 +1,4 @@
-/* engine_checkpoint -- how the state of a job goes to disk and comes back. */
+/* engine_checkpoint -- how the state of a job goes to disk. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +33,7 @@ static enum status write_own(struct engine *engine, const char *folder, struct m
 {
     const struct fault_writing fault = {
         .fault = &engine->worker.fault, .rank = engine->grid.rank, .step = engine->attempts};
+    const struct piece_watch watch = engine_watch(engine);
     char name[SHARD_NAME_BYTES];
     char path[FILE_PATH_BYTES];
     const struct shard_writing writing = {
@@ -40,6 +41,7 @@ static enum status write_own(struct engine *engine, const char *folder, struct m
         .params = &engine->params,
         .replica = engine->grid.dp,
         .fault = &fault,
+        .watch = &watch,
     };
 
     manifest_shard_name(&engine->grid.shape, engine->grid.rank, name);
@@ -109,6 +111,7 @@ static enum status write_manifest(const struct engine *engine, const struct engi
         .updates = engine->update.updates,
         .consumed = engine->consumed,
         .sequences = dataset_samples(engine->dataset),
+        .data = engine->fingerprint,
         .skipped = save->skipped,
         .skipped_in_a_row = save->skipped_in_a_row,
         .scale = engine->update.scaler.state,
@@ -144,8 +147,12 @@ static void tell_saved(const struct engine *engine, const struct engine_save *sa
 static enum status finish(struct engine *engine, const struct engine_save *save, const char *folder,
                           struct manifest_sum *files, int64_t begin_ns)
 {
+    const struct piece_watch watch = engine_watch(engine);
+
     TRY(write_manifest(engine, save, folder, files));
+    pieces_tell(&watch);
     TRY(store_publish(save->directory, engine->attempts));
+    pieces_tell(&watch);
     tell_saved(engine, save, files, begin_ns);
     /* The new one is whole: that an old one cannot be removed ends no run. */
     (void)store_prune(save->directory, engine->attempts, save->keep);
@@ -181,201 +188,10 @@ enum status engine_save(struct engine *engine, const struct engine_save *save)
     engine_enter(engine, UPDATE_PHASE_SAVE);
     status = write_all(engine, save, files);
     if (status < 0) {
+        engine_tell_cause(engine, status);
         /* Each rank: the one that has failed may be rank 0, and be gone. */
         store_discard(save->directory, engine->attempts);
     }
     free(files);
     return status;
-}
-
-/* One file that is being loaded from. */
-struct source {
-    const struct shard *shard;
-    const char *path;
-};
-
-static enum status refuse_place(const struct source *source, const struct param *param)
-{
-    return status_fail(STATUS_ERR_REFUSED,
-                       "%s: %s: it holds another part of the tensor than this rank has (%lld × "
-                       "%lld from row %lld, column %lld of %lld × %lld)",
-                       source->path, param->name, (long long)param->rows, (long long)param->cols,
-                       (long long)param->shard.first_row, (long long)param->shard.first_col,
-                       (long long)param->shard.whole_rows, (long long)param->shard.whole_cols);
-}
-
-/* The parameter's main params, as far as the file has them, into it; *elems counts them. */
-static enum status load_main(const struct source *source, struct param *param, size_t *elems)
-{
-    const struct shard_tensor *tensor = shard_find(source->shard, param->name);
-
-    if (tensor == NULL) {
-        return STATUS_OK;
-    }
-    if (tensor->rows != param->rows || tensor->cols != param->cols ||
-        memcmp(&tensor->place, &param->shard, sizeof(param->shard)) != 0) {
-        return refuse_place(source, param);
-    }
-    param_put(param, tensor->first, tensor->elems, tensor->main);
-    *elems += tensor->elems;
-    return STATUS_OK;
-}
-
-/* Elements of `values`, which are those of `tensor`, that this rank owns. */
-static enum status load_moment(const struct source *source, const struct param *param,
-                               const struct shard_tensor *tensor, const float *values,
-                               float *moment)
-{
-    size_t own_end = param->own_first + param->own_elems;
-    size_t end = tensor->first + tensor->elems < own_end ? tensor->first + tensor->elems : own_end;
-    size_t begin = tensor->first > param->own_first ? tensor->first : param->own_first;
-
-    if (moment == NULL || begin >= end) {
-        return STATUS_OK;
-    }
-    if (values == NULL) {
-        return status_fail(STATUS_ERR_REFUSED, "%s: %s: a moment of the optimizer is missing",
-                           source->path, param->name);
-    }
-    memcpy(moment + (begin - param->own_first), values + (begin - tensor->first),
-           (end - begin) * sizeof(*moment));
-    return STATUS_OK;
-}
-
-static enum status load_moments(const struct source *source, const struct param *param)
-{
-    const struct shard_tensor *tensor = shard_find(source->shard, param->name);
-
-    if (tensor == NULL) {
-        return STATUS_OK;
-    }
-    TRY(load_moment(source, param, tensor, tensor->moment1, param->moment1));
-    return load_moment(source, param, tensor, tensor->moment2, param->moment2);
-}
-
-/* What is loaded, and how much of each has been. */
-struct loading {
-    const struct resume *resume;
-    struct param *table; /* borrows */
-    int32_t count;
-    bool moments;
-    size_t *elems; /* owns; by parameter */
-};
-
-static enum status load_from(const struct loading *loading, const struct source *source)
-{
-    for (int32_t i = 0; i < loading->count; i++) {
-        TRY(load_main(source, &loading->table[i], &loading->elems[i]));
-        TRY(loading->moments ? load_moments(source, &loading->table[i]) : STATUS_OK);
-    }
-    return STATUS_OK;
-}
-
-static enum status load_file(const struct loading *loading, int32_t rank)
-{
-    const struct manifest *manifest = &loading->resume->manifest;
-    char name[SHARD_NAME_BYTES];
-    char path[FILE_PATH_BYTES];
-    struct shard *shard = NULL;
-    enum status status = STATUS_OK;
-
-    manifest_shard_name(&manifest->layout, rank, name);
-    TRY(folder_path(loading->resume->place.path, name, path));
-    TRY(shard_open(path, &manifest->files[rank], &shard));
-    status = load_from(loading, &(struct source){.shard = shard, .path = path});
-    shard_close(&shard);
-    return status;
-}
-
-/* From the files of all replicas of one stage and shard. */
-static enum status load_stage(struct loading *loading, int32_t pp, int32_t tp)
-{
-    const struct grid_shape *layout = &loading->resume->manifest.layout;
-    enum status status = STATUS_OK;
-
-    loading->elems = calloc((size_t)loading->count + 1, sizeof(*loading->elems));
-    if (loading->elems == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "loading %d tensors", loading->count);
-    }
-    for (int32_t dp = 0; dp < layout->dp && status >= 0; dp++) {
-        status = load_file(loading, grid_rank_of(layout, pp, tp, dp));
-    }
-    for (int32_t i = 0; i < loading->count && status >= 0; i++) {
-        if (loading->elems[i] != loading->table[i].elems) {
-            status = status_fail(STATUS_ERR_REFUSED,
-                                 "%s: the files of stage %d, shard %d have %zu of the %zu elements "
-                                 "of %s; were its layers somewhere else then?",
-                                 loading->resume->place.path, pp, tp, loading->elems[i],
-                                 loading->table[i].elems, loading->table[i].name);
-        }
-    }
-    free(loading->elems);
-    loading->elems = NULL;
-    return status;
-}
-
-/* The copy of the tied embedding, from its owner's files. */
-static enum status load_head_copy(struct engine *engine, const struct resume *resume)
-{
-    struct param wte;
-    struct loading loading = {.resume = resume, .table = &wte, .count = 1};
-
-    if (engine->head.copy == NULL) {
-        return STATUS_OK;
-    }
-    parameters_word_embedding(&engine->shape, &wte);
-    wte.type = engine->params.type;
-    wte.weight = engine->head.copy;
-    wte.own_elems = 0;
-    return load_stage(&loading, engine->plan->rank_of[0], engine->grid.tp);
-}
-
-static void tell_variant(const struct engine *engine, const struct resume *resume)
-{
-    const char *variant = device_variant(engine->device);
-
-    if (engine->grid.rank == 0 && strcmp(variant, resume->manifest.variant) != 0) {
-        log_warn("resumed with other kernels: %s → %s; the bits of what follows are those of the "
-                 "new ones",
-                 resume->manifest.variant, variant);
-    }
-}
-
-enum status engine_load(struct engine *engine, const struct resume *resume)
-{
-    struct loading loading = {
-        .resume = resume,
-        .table = engine->params.table,
-        .count = engine->params.count,
-        .moments = true,
-    };
-    enum status status = load_stage(&loading, engine->grid.pp, engine->grid.tp);
-
-    if (status >= 0) {
-        status = load_head_copy(engine, resume);
-    }
-    if (status < 0) {
-        resume_tell_older(resume, engine->config);
-        return status;
-    }
-    tell_variant(engine, resume);
-    engine->attempts = resume->manifest.step;
-    engine->consumed = resume->manifest.consumed;
-    return STATUS_OK;
-}
-
-enum status engine_restore(struct engine *engine, const struct resume *resume)
-{
-    struct grad_scaler *scaler = &engine->update.scaler;
-    const struct grad_scaler_state *kept = &resume->manifest.scale;
-
-    engine->update.updates = resume->manifest.updates;
-    engine->worker.head_version = resume->manifest.updates;
-    TRY(grad_scaler_restore(scaler, kept));
-    if (engine->grid.rank == 0 && scaler->config.dynamic && !kept->dynamic) {
-        log_info("the loss scale was %.10g, constant, and is dynamic now: it begins with %.10g "
-                 "(precision.initial_scale)",
-                 kept->scale, scaler->state.scale);
-    }
-    return STATUS_OK;
 }

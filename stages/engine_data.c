@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "stages/data/fingerprint.h"
 #include "stages/data_parts.h"
 #include "stages/engine_start.h"
 
@@ -11,18 +12,15 @@ bool engine_is_crowded(const struct engine_options *options)
     return options->local_ranks > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-static enum status open_loader(const struct engine *engine, const struct dataset *dataset,
-                               bool shuffle, int64_t consumed, int64_t limit,
-                               struct loader **loader_out)
+/* Of a data set, which is not opened yet: what this rank reads of it, and in which pieces. */
+static struct loader_config loader_of(const struct engine *engine)
 {
     const struct config *config = engine->config;
-    struct loader_config loader = {
-        .dataset = dataset,
+
+    return (struct loader_config){
         .sampler =
             {
-                .samples = dataset_samples(dataset),
                 .seed = config->train.seed,
-                .shuffle = shuffle,
                 .micro_batch_size = config->train.micro_batch_size,
                 .replicas = engine->grid.shape.dp,
                 .replica = engine->grid.dp,
@@ -32,15 +30,56 @@ static enum status open_loader(const struct engine *engine, const struct dataset
         .wants_tokens = engine_has_embedding(engine),
         .wants_types = engine_has_embedding(engine) && config->model.num_tokentypes > 0,
         .wants_targets = engine_has_head(engine),
-        .consumed = consumed,
-        .limit = limit,
     };
+}
 
-    if (!loader.wants_tokens && !loader.wants_targets) {
+/* A rank between the two ends reads nothing. */
+static bool reads(const struct loader_config *loader)
+{
+    return loader->wants_tokens || loader->wants_targets;
+}
+
+static enum status open_loader(const struct engine *engine, const struct dataset *dataset,
+                               bool shuffle, int64_t consumed, int64_t limit,
+                               struct loader **loader_out)
+{
+    struct loader_config loader = loader_of(engine);
+
+    loader.dataset = dataset;
+    loader.sampler.samples = dataset_samples(dataset);
+    loader.sampler.shuffle = shuffle;
+    loader.consumed = consumed;
+    loader.limit = limit;
+    if (!reads(&loader)) {
         *loader_out = NULL;
         return STATUS_OK;
     }
     return loader_open(&loader, loader_out);
+}
+
+enum status engine_plan_data(const struct engine *engine, size_t *bytes_out)
+{
+    const struct loader_config loader = loader_of(engine);
+    struct data_part parts[DATA_ROLES];
+    size_t each = 0;
+
+    data_parts_list(engine->config, parts);
+    TRY(reads(&loader) ? loader_plan_bytes(&loader, &each) : STATUS_OK);
+    *bytes_out = 0;
+    for (int role = 0; role < DATA_ROLES; role++) {
+        *bytes_out += parts[role].path != NULL ? each : 0;
+    }
+    return STATUS_OK;
+}
+
+size_t engine_data_bytes(const struct engine *engine)
+{
+    size_t bytes = loader_used_bytes(engine->loader);
+
+    for (int split = 0; split < SPLITS; split++) {
+        bytes += loader_used_bytes(engine->sets[split].loader);
+    }
+    return bytes;
 }
 
 static enum status open_set(struct engine *engine, const struct data_part *part,
@@ -77,7 +116,8 @@ static void tell_passes(const struct engine *engine)
     }
 }
 
-/* The position in the data is a number of sequences: in a set of another size it is another place. */
+/* The position in the data is a number of sequences: in a set of another size it is another place. The file may
+ * be the same, and another part of it trained on. */
 static enum status check_sequences(const struct engine *engine, const struct resume *resume)
 {
     long long found = dataset_samples(engine->dataset);
@@ -87,11 +127,24 @@ static enum status check_sequences(const struct engine *engine, const struct res
         config_allows_change(engine->config, "data", "split")) {
         return STATUS_OK;
     }
-    return status_fail(
-        STATUS_ERR_REFUSED,
-        "data.train: %s has %lld sequences now, and had %lld when %s was written; name "
-        "data.train in checkpoint.allow_change where that is meant",
-        engine->config->data.train, found, expected, resume->place.path);
+    return status_fail(STATUS_ERR_REFUSED,
+                       "data.train: %s has %lld sequences now, and had %lld when %s was written; "
+                       "name data.train or "
+                       "data.split in checkpoint.allow_change where that is meant",
+                       engine->config->data.train, found, expected, resume->place.path);
+}
+
+/* Rank 0 looks at the training set for all: what it refuses ends the job, and what it finds goes into
+ * checkpoints. */
+static enum status identify(struct engine *engine, const struct resume *resume)
+{
+    if (engine->grid.rank != 0) {
+        return STATUS_OK;
+    }
+    TRY(fingerprint_file(engine->config->data.train, &engine->fingerprint));
+    TRY(resume != NULL ? resume_judge_data(resume, engine->config, &engine->fingerprint, true)
+                       : STATUS_OK);
+    return check_sequences(engine, resume);
 }
 
 enum status engine_start_data(struct engine *engine, const struct resume *resume)
@@ -101,7 +154,7 @@ enum status engine_start_data(struct engine *engine, const struct resume *resume
 
     TRY(data_parts_of(config, parts));
     TRY(data_part_open(config, &parts[DATA_TRAIN], &engine->dataset));
-    TRY(check_sequences(engine, resume));
+    TRY(identify(engine, resume));
     tell_passes(engine);
     if (parts[DATA_VALID].path != NULL) {
         TRY(open_set(engine, &parts[DATA_VALID], &engine->sets[SPLIT_VALID]));

@@ -7,6 +7,7 @@
 #define STAGES_ENGINE_DATA_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "stages/engine.h"
 
@@ -16,6 +17,13 @@ extern "C" {
 
 /* More stage processes than cores on this host. */
 bool engine_is_crowded(const struct engine_options *options);
+
+/* What this rank's loaders will take, of all sets that the run has; none is opened. Plans, grid and
+ * configuration are set. STATUS_ERR_REFUSED as data_parts_of(). */
+enum status engine_plan_data(const struct engine *engine, size_t *bytes_out);
+
+/* What they have taken. */
+size_t engine_data_bytes(const struct engine *engine);
 
 /* Ends loaders, then data sets. */
 void engine_close_data(struct engine *engine);

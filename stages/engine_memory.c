@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "stages/engine_data.h"
 #include "stages/engine_start.h"
 #include "tensor/stream.h"
 
@@ -91,7 +92,7 @@ static void tell_model(const struct engine *engine)
 {
     const struct config_parallel *parallel = &engine->config->parallel;
     char split[256] = "";
-    char note[256];
+    char note[512];
     int used = 0;
 
     if (engine->grid.rank != 0) {
@@ -108,10 +109,12 @@ static void tell_model(const struct engine *engine)
     }
 }
 
-static void fill_table(struct engine *engine)
+static enum status fill_table(struct engine *engine)
 {
     struct memory_table *memory = &engine->memory;
+    size_t data_bytes = 0;
 
+    TRY(engine_plan_data(engine, &data_bytes));
     memory->parameters = engine->params.elems;
     memory_add(memory, MEMORY_LIBRARY,
                device_scratch_bytes(DEVICE_CPU, engine->threads, engine->config->precision.dtype));
@@ -122,12 +125,32 @@ static void fill_table(struct engine *engine)
     memory_add(memory, MEMORY_HEAD, engine->head.arena.planned_bytes);
     memory_add(memory, MEMORY_EMBEDDING, engine->landing.planned_bytes);
     add_chunk_rows(engine);
+    memory_add(memory, MEMORY_BUCKETS, engine->buckets.arena.planned_bytes);
     memory_add(memory, MEMORY_GATHERED, engine->gathered.arena.planned_bytes);
     memory_add(memory, MEMORY_WORKSPACE, engine->workspace.arena.planned_bytes);
     memory_add(memory, MEMORY_SHARED, engine->workspace.shared.planned_bytes);
     memory_add(memory, MEMORY_OUT, engine->lanes.arena.planned_bytes);
     memory_add(memory, MEMORY_LANDING,
                (size_t)engine->lanes.landings * engine->lanes.message_bytes);
+    memory_add(memory, MEMORY_DATA, data_bytes);
+    return STATUS_OK;
+}
+
+/* Replicas of a stage have the same layers, so they all decide alike. */
+static void decide_buckets(struct engine *engine)
+{
+    int32_t layers = 0;
+    int32_t most = 0;
+
+    for (int32_t i = 0; i < engine->chunk_count; i++) {
+        int32_t own = engine->chunks[i].chunk.range.layers;
+
+        layers += own;
+        most = own > most ? own : most;
+    }
+    engine->replicas.scatters_gradients =
+        engine->replicas.scatters_gradients &&
+        buckets_save(&engine->buckets, layers, most, engine->replicas.size);
 }
 
 enum status engine_measure_memory(struct engine *engine)
@@ -141,14 +164,15 @@ enum status engine_measure_memory(struct engine *engine)
                       engine->threads);
     arena_measure(&engine->head.arena, "head");
     arena_measure(&engine->landing, "embedding landing");
+    decide_buckets(engine);
     replicas_slice(&engine->replicas, &engine->shape, &engine->params, &engine->head);
     params_measure(&engine->params);
     gathered_measure(&engine->gathered, &engine->params, &engine->shape);
+    buckets_measure(&engine->buckets, &engine->params, &engine->shape);
     carve_embedding(engine);
     TRY(lanes_init(&engine->lanes, engine->plan, engine->evaluation, engine->grid.pp,
                    model_message_bytes(&engine->shape)));
-    fill_table(engine);
-    return STATUS_OK;
+    return fill_table(engine);
 }
 
 enum status engine_plan_memory(struct engine *engine)
@@ -172,7 +196,8 @@ size_t engine_used_bytes(const struct engine *engine)
                    engine->params.gradients.used_bytes + engine->params.moments.used_bytes +
                    engine->head.arena.used_bytes + engine->landing.used_bytes +
                    engine->workspace.arena.used_bytes + engine->workspace.shared.used_bytes +
-                   engine->lanes.arena.used_bytes + engine->gathered.arena.used_bytes;
+                   engine->lanes.arena.used_bytes + engine->gathered.arena.used_bytes +
+                   engine->buckets.arena.used_bytes + engine_data_bytes(engine);
 
     for (int32_t i = 0; i < engine->chunk_count; i++) {
         const struct chunk *chunk = &engine->chunks[i].chunk;
@@ -192,6 +217,7 @@ void engine_release_memory(struct engine *engine)
     engine->chunks = NULL;
     workspace_release(&engine->workspace);
     gathered_release(&engine->gathered);
+    buckets_release(&engine->buckets);
     lanes_release(&engine->lanes);
     replicas_release(&engine->replicas);
     params_release(&engine->params);
@@ -211,6 +237,7 @@ static int list_shared(struct engine *engine, struct arena **arenas)
         arenas[count++] = &engine->params.weights;
         arenas[count++] = &engine->params.gradients;
         arenas[count++] = &engine->head.arena;
+        arenas[count++] = &engine->buckets.arena;
     }
     return count;
 }
@@ -259,6 +286,7 @@ static enum status allocate_chunks(struct engine *engine)
             chunk->gathered = &engine->gathered;
             gathered_point(&engine->gathered, &chunk->weights, &chunk->range);
         }
+        buckets_point(&engine->buckets, &chunk->sums, &chunk->range);
     }
     return STATUS_OK;
 }
@@ -284,6 +312,8 @@ enum status engine_allocate(struct engine *engine)
                     most_recompute(engine), engine->threads);
     carve_embedding(engine);
     TRY(prepare_gathered(engine));
+    TRY(buckets_prepare(&engine->buckets, &engine->params, &engine->shape));
+    engine->replicas.by_layer = buckets_any(&engine->buckets);
     TRY(replicas_prepare(&engine->replicas, &engine->params, &engine->head));
     TRY(lanes_allocate(&engine->lanes));
     return allocate_chunks(engine);

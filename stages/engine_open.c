@@ -14,6 +14,19 @@
 /* Spans of one step besides those of the line: waits, transfers, the parts of STEP. */
 #define SPANS_MARGIN 1024
 
+/* Where a rank's action counts pieces of files. */
+static bool moves_files(int32_t phase)
+{
+    return phase == UPDATE_PHASE_START || phase == UPDATE_PHASE_SAVE || phase == UPDATE_PHASE_END;
+}
+
+static void describe_pieces(int32_t pieces, char *text, size_t text_bytes)
+{
+    if (pieces > 0) {
+        (void)snprintf(text, text_bytes, ", %d pieces of files moved", pieces);
+    }
+}
+
 static void describe_progress(void *context, int32_t rank, const struct control_progress *progress,
                               char *text, size_t text_bytes)
 {
@@ -31,13 +44,17 @@ static void describe_progress(void *context, int32_t rank, const struct control_
     int used = snprintf(text, text_bytes, "%s, %s",
                         grid_place_text(shape, rank, place, sizeof(place)), phase);
 
-    if (used < 0 || (size_t)used >= text_bytes || progress->phase == UPDATE_PHASE_START) {
+    if (used > 0 && (size_t)used < text_bytes && progress->phase != UPDATE_PHASE_START) {
+        used += snprintf(text + used, text_bytes - (size_t)used, " step %lld",
+                         (long long)progress->step);
+    }
+    if (used < 0 || (size_t)used >= text_bytes) {
         return;
     }
-    used +=
-        snprintf(text + used, text_bytes - (size_t)used, " step %lld", (long long)progress->step);
-    if (progress->action >= 0 && stage < plan->shape.ranks &&
-        progress->action < plan->lines[stage].count && (size_t)used < text_bytes) {
+    if (moves_files(progress->phase)) {
+        describe_pieces(progress->action, text + used, text_bytes - (size_t)used);
+    } else if (progress->action >= 0 && stage < plan->shape.ranks &&
+               progress->action < plan->lines[stage].count) {
         char action[64];
 
         (void)action_print(&plan->lines[stage].actions[progress->action], action, sizeof(action));
@@ -89,6 +106,7 @@ static enum status join(struct engine *engine, const struct engine_options *opti
 static enum status fill_weights(struct engine *engine, const struct resume *resume)
 {
     const struct config *config = engine->config;
+    const struct piece_watch watch = engine_watch(engine);
     struct param wte;
 
     if (resume != NULL) {
@@ -96,7 +114,7 @@ static enum status fill_weights(struct engine *engine, const struct resume *resu
     }
     if (config->checkpoint.import[0] != '\0') {
         return weights_import(config->checkpoint.import, config->checkpoint.import_prefix,
-                              &engine->params, &engine->head, &engine->shape);
+                              &engine->params, &engine->head, &engine->shape, &watch);
     }
     params_initialize(&engine->params, config->train.seed);
     if (engine->head.copy != NULL) {
@@ -132,11 +150,14 @@ enum status engine_open(const struct engine_options *options, struct engine **en
     }
     engine->config = options->config;
     engine->cancel = options->cancel;
+    TRY(fault_read(&engine->worker.fault));
     TRY(grid_init(&engine->grid, &shape, options->rank, options->world));
     TRY(engine_make_plans(engine));
     model_shape_of(options->config, engine->grid.tp, &engine->shape);
     engine->replicas = replicas_of(options->config, engine->grid.dp);
     engine->replicas.cancel = options->cancel;
+    engine->buckets.cancel = options->cancel;
+    engine->buckets.overlaps = engine_overlaps_reduce(options->config, options->local_ranks);
     engine->workspace.tp = (struct tensor_parallel){
         .size = engine->grid.shape.tp, .index = engine->grid.tp, .cancel = options->cancel};
     TRY(device_open(DEVICE_CPU, engine_threads(options->config, options->local_ranks),

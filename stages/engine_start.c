@@ -64,12 +64,12 @@ static int32_t sync_peer(const struct engine *engine)
     return grid_stage_rank(&engine->grid, stage);
 }
 
-static enum status open_group(const struct engine *engine, enum grid_group kind,
+static enum status open_group(const struct engine *engine, enum grid_group kind, bool aside,
                               struct group **group_out)
 {
     int32_t size = grid_group_size(&engine->grid.shape, kind);
     int32_t *ranks = calloc((size_t)size, sizeof(*ranks));
-    struct group_config config = {.ranks = ranks, .count = size};
+    struct group_config config = {.ranks = ranks, .count = size, .aside = aside};
     enum status status = STATUS_OK;
 
     if (ranks == NULL) {
@@ -87,10 +87,14 @@ static enum status open_groups(struct engine *engine)
 {
     struct group *pair = NULL;
 
-    TRY(open_group(engine, GRID_TENSOR, &engine->workspace.tp.group));
-    TRY(open_group(engine, GRID_DATA, &engine->replicas.group));
+    TRY(open_group(engine, GRID_TENSOR, false, &engine->workspace.tp.group));
+    TRY(open_group(engine, GRID_DATA, false, &engine->replicas.group));
+    engine->buckets.group = engine->replicas.group;
+    TRY(engine->buckets.overlaps ? open_group(engine, GRID_DATA, true, &engine->buckets.group)
+                                 : STATUS_OK);
     /* A group only so that both ends of the embedding map each other's block. */
-    return syncs_over_data_plane(engine) ? open_group(engine, GRID_EMBEDDING, &pair) : STATUS_OK;
+    return syncs_over_data_plane(engine) ? open_group(engine, GRID_EMBEDDING, false, &pair)
+                                         : STATUS_OK;
 }
 
 _Static_assert(CONFIG_GROUP_MOST <= COMM_GROUP_MEMBERS, "a legal tp or dp makes a group");
@@ -237,6 +241,8 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
     int32_t longest = engine_longest_line(engine);
 
     engine->replicas.control = engine->control;
+    engine->buckets.control = engine->control;
+    engine->buckets.comm = engine->comm;
     engine->workspace.tp.control = engine->control;
     TRY(executor_init(&engine->executor, longest));
     TRY(start_update(engine, options));
@@ -251,6 +257,8 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
     worker->comm = engine->comm;
     worker->lanes = &engine->lanes;
     worker->replicas = &engine->replicas;
+    worker->buckets = &engine->buckets;
+    worker->microbatches = engine->plan->shape.microbatches;
     worker->sampler = (struct sampler){.micro_batch_size = engine->config->train.micro_batch_size,
                                        .replicas = engine->replicas.size,
                                        .replica = engine->replicas.index};
@@ -259,7 +267,6 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
     worker->update = &engine->update;
     worker->spans = &engine->spans;
     worker->cancel = engine->cancel;
-    TRY(fault_read(&worker->fault));
     return stage_worker_init(worker, longest);
 }
 

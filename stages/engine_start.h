@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "stages/checkpoint/pieces.h"
 #include "stages/engine.h"
 
 #ifdef __cplusplus
@@ -29,6 +30,14 @@ extern "C" {
 /* engine.c: from here on this rank does `phase`, which is no step: it may stand still for longer. */
 void engine_enter(struct engine *engine, enum update_phase phase);
 
+/* engine.c: tells the control plane of each piece of a file that is moved in the phase, so that a rank may
+ * stand still for one piece, and not for a file. */
+struct piece_watch engine_watch(struct engine *engine);
+
+/* engine.c: a failure that is this rank's own ends the job now, before this rank cleans up: whoever stumbles over
+ * that is then not taken for the cause. */
+void engine_tell_cause(struct engine *engine, enum status status);
+
 bool engine_has_embedding(const struct engine *engine); /* virtual stage 0 */
 bool engine_has_head(const struct engine *engine);      /* the last one */
 
@@ -40,7 +49,7 @@ int32_t engine_longest_line(const struct engine *engine);
 bool engine_shares_params(const struct engine *engine);
 
 /* Of the block that peers read. */
-#define ENGINE_SHARED_MOST 4
+#define ENGINE_SHARED_MOST 5
 size_t engine_shared_bytes(struct engine *engine);
 
 /* engine_check.c: the plan, and the forward-only one on the same placement. */
@@ -48,6 +57,9 @@ enum status engine_make_plans(struct engine *engine);
 
 /* engine_check.c: the threads of a rank that shares its host with `local_ranks` in all. */
 int engine_threads(const struct config *config, int32_t local_ranks);
+
+/* engine_check.c: whether gradients of layers become sums on a thread of their own. */
+bool engine_overlaps_reduce(const struct config *config, int32_t local_ranks);
 
 /* engine_welcome.c: the plan as rank 0 tells it, into engine->welcome. */
 enum status engine_write_welcome(struct engine *engine);
@@ -63,7 +75,7 @@ enum status engine_measure_memory(struct engine *engine);
 /* engine_memory.c: the same, told, and refused where it is more than allowed. */
 enum status engine_plan_memory(struct engine *engine);
 
-/* engine_memory.c: what of it is in use, after engine_allocate(): arenas, segments and the scratch of the
+/* engine_memory.c: what of it is in use, after engine_start_data(): arenas, segments, the scratch of the
  * device. */
 size_t engine_used_bytes(const struct engine *engine);
 
@@ -80,21 +92,25 @@ enum status engine_allocate(struct engine *engine);
 enum status engine_start_sync(struct engine *engine, const struct engine_options *options);
 
 /* The data sets and their loaders, on the first and the last virtual stage, from engine->consumed on.
- * A training set of another size than in `resume` (NULL: none) is refused unless it may change. */
+ * Rank 0 looks at the content of the training set: another one than in `resume` (NULL: none) is refused
+ * unless it may change. */
 enum status engine_start_data(struct engine *engine, const struct resume *resume);
 
-/* engine_checkpoint.c: the weights and the optimizer's state of this rank, and where the run stands;
- * memory is placed. STATUS_ERR_REFUSED names file and tensor. */
+/* engine_load.c: the weights and the optimizer's state of this rank, and where the run stands; memory is
+ * placed. All ranks call it. STATUS_ERR_REFUSED names file and tensor, on the rank that has found what is
+ * wrong; the others end with its words. */
 enum status engine_load(struct engine *engine, const struct resume *resume);
 
-/* engine_checkpoint.c: the counts and the loss scale; worker and update are there. */
+/* engine_load.c: the counts and the loss scale; worker and update are there. */
 enum status engine_restore(struct engine *engine, const struct resume *resume);
 
 /* Executor, worker and update. */
 enum status engine_start_worker(struct engine *engine, const struct engine_options *options);
 
-/* engine_traffic.c: what this rank has moved so far; and adds what a step has. */
+/* engine_traffic.c: what this rank has moved so far; of that what its steps have, which is as planned times
+ * steps_run when engine_settle() has returned; and adds what a step has. */
 void engine_read_traffic(const struct engine *engine, struct traffic *traffic_out);
+void engine_read_moved(const struct engine *engine, struct traffic *moved_out);
 void engine_count_step(struct engine *engine, const struct traffic *before);
 
 /* BARRIER: the plan's hashes agree, all go on from the same checkpoint, everybody is ready, and the first

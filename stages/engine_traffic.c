@@ -15,6 +15,7 @@ void engine_read_traffic(const struct engine *engine, struct traffic *traffic_ou
 {
     const struct group *tp = engine->workspace.tp.group;
     const struct group *dp = engine->replicas.group;
+    const struct group *aside = engine->buckets.overlaps ? engine->buckets.group : NULL;
     uint64_t *bytes = traffic_out->bytes;
 
     *traffic_out = (struct traffic){{0}};
@@ -29,8 +30,9 @@ void engine_read_traffic(const struct engine *engine, struct traffic *traffic_ou
     bytes[TRAFFIC_ROW_GATHERS] = engine->workspace.shared_rows_bytes;
     bytes[TRAFFIC_HEAD_ROWS] =
         group_bytes(tp, COMM_ALL_GATHER) - engine->workspace.shared_rows_bytes;
-    bytes[TRAFFIC_GRADIENT_SUMS] =
-        group_bytes(dp, COMM_ALL_REDUCE) + group_bytes(dp, COMM_REDUCE_SCATTER);
+    bytes[TRAFFIC_GRADIENT_SUMS] = group_bytes(dp, COMM_ALL_REDUCE) +
+                                   group_bytes(dp, COMM_REDUCE_SCATTER) +
+                                   group_bytes(aside, COMM_REDUCE_SCATTER);
     bytes[TRAFFIC_WEIGHT_GATHERS] = group_bytes(dp, COMM_ALL_GATHER) + engine->gathered.bytes;
     if (engine->sync != NULL) {
         bytes[TRAFFIC_EMBEDDING_SYNC] = embedding_sync_sent_bytes(engine->sync);
@@ -59,6 +61,19 @@ void engine_count_step(struct engine *engine, const struct traffic *before)
     engine->sync_exposed_s += engine->update.outcome.sync_exposed_s;
 }
 
+void engine_read_moved(const struct engine *engine, struct traffic *moved_out)
+{
+    struct traffic now;
+
+    engine_read_traffic(engine, &now);
+    *moved_out = engine->moved;
+    for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
+        if (counts_always(kind)) {
+            moved_out->bytes[kind] = now.bytes[kind];
+        }
+    }
+}
+
 static void tell_memory(const struct engine *engine)
 {
     char text[160];
@@ -71,8 +86,7 @@ static void tell_memory(const struct engine *engine)
 enum status engine_summarize(const struct engine *engine)
 {
     struct traffic planned;
-    struct traffic moved = engine->moved;
-    struct traffic now;
+    struct traffic moved;
     char text[768];
 
     tell_memory(engine);
@@ -80,12 +94,7 @@ enum status engine_summarize(const struct engine *engine)
         return STATUS_OK;
     }
     TRY(traffic_plan(engine->config, engine->plan, &engine->grid, &planned));
-    engine_read_traffic(engine, &now);
-    for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
-        if (counts_always(kind)) {
-            moved.bytes[kind] = now.bytes[kind];
-        }
-    }
+    engine_read_moved(engine, &moved);
     traffic_compare(&planned, &moved, engine->steps_run, text, sizeof(text));
     log_info("rank %d: %s", engine->grid.rank, text);
     if (engine->grid.rank == 0 && plan_syncs(engine->plan)) {

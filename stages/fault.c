@@ -17,7 +17,8 @@ static enum status refuse(const char *text)
     return status_fail(
         STATUS_ERR_REFUSED,
         "WEIR_FAULT=%s: expected die|stall|poison|overflow@rank:step[:action], step a number, "
-        "start, end or any; or die|full@rank:step:save+bytes",
+        "start, end or any; or die|full@rank:step:save+bytes; or "
+        "stall|slow@rank:step:piece+count",
         text);
 }
 
@@ -56,13 +57,11 @@ static bool read_step(const char **text, int64_t *step_out)
 
 static bool read_kind(const char **text, enum fault_kind *kind_out)
 {
-    static const char *const names[] = {[FAULT_DIE] = "die@",
-                                        [FAULT_STALL] = "stall@",
-                                        [FAULT_POISON] = "poison@",
-                                        [FAULT_OVERFLOW] = "overflow@",
-                                        [FAULT_FULL] = "full@"};
+    static const char *const names[] = {
+        [FAULT_DIE] = "die@",           [FAULT_STALL] = "stall@", [FAULT_POISON] = "poison@",
+        [FAULT_OVERFLOW] = "overflow@", [FAULT_FULL] = "full@",   [FAULT_SLOW] = "slow@"};
 
-    for (int kind = FAULT_DIE; kind <= FAULT_FULL; kind++) {
+    for (int kind = FAULT_DIE; kind <= FAULT_SLOW; kind++) {
         size_t length = strlen(names[kind]);
 
         if (strncmp(*text, names[kind], length) == 0) {
@@ -74,10 +73,11 @@ static bool read_kind(const char **text, enum fault_kind *kind_out)
     return false;
 }
 
-/* What stands behind the step: nothing, an action, or a place in a save. */
+/* What stands behind the step: nothing, an action, or a place in a save or in what is moved. */
 static bool read_place(const char *at, struct fault *fault)
 {
     static const char save[] = ":save+";
+    static const char piece[] = ":piece+";
     int64_t action = 0;
 
     if (strncmp(at, save, sizeof(save) - 1) == 0) {
@@ -86,6 +86,12 @@ static bool read_place(const char *at, struct fault *fault)
         return read_number(&at, INT64_MAX, &fault->bytes) && *at == '\0' &&
                (fault->kind == FAULT_DIE || fault->kind == FAULT_FULL);
     }
+    if (strncmp(at, piece, sizeof(piece) - 1) == 0) {
+        at += sizeof(piece) - 1;
+        fault->moving = true;
+        return read_number(&at, INT64_MAX, &fault->piece) && *at == '\0' &&
+               (fault->kind == FAULT_STALL || fault->kind == FAULT_SLOW);
+    }
     if (*at == ':') {
         at++;
         if (!read_number(&at, INT32_MAX, &action)) {
@@ -93,7 +99,7 @@ static bool read_place(const char *at, struct fault *fault)
         }
     }
     fault->action = (int32_t)action;
-    return *at == '\0' && fault->kind != FAULT_FULL;
+    return *at == '\0' && fault->kind != FAULT_FULL && fault->kind != FAULT_SLOW;
 }
 
 enum status fault_read(struct fault *fault_out)
@@ -122,10 +128,18 @@ static bool at_step(const struct fault *fault, int64_t step)
            (fault->step == FAULT_STEP_ANY && step != FAULT_STEP_START && step != FAULT_STEP_END);
 }
 
+static void stall(const struct cancel *cancel)
+{
+    log_warn("fault switch: stalling");
+    while (!cancel_requested(cancel)) {
+        clock_sleep_ns(CANCEL_POLL_NS);
+    }
+}
+
 bool fault_strike(const struct fault *fault, int32_t rank, int64_t step, int32_t action,
                   const struct cancel *cancel)
 {
-    if (fault->kind == FAULT_NONE || fault->saving || fault->rank != rank ||
+    if (fault->kind == FAULT_NONE || fault->saving || fault->moving || fault->rank != rank ||
         !at_step(fault, step) || fault->action != action) {
         return false;
     }
@@ -133,10 +147,7 @@ bool fault_strike(const struct fault *fault, int32_t rank, int64_t step, int32_t
         (void)raise(SIGKILL);
     }
     if (fault->kind == FAULT_STALL) {
-        log_warn("fault switch: stalling");
-        while (!cancel_requested(cancel)) {
-            clock_sleep_ns(CANCEL_POLL_NS);
-        }
+        stall(cancel);
     }
     return fault->kind == FAULT_POISON || fault->kind == FAULT_OVERFLOW;
 }
@@ -158,6 +169,19 @@ enum status fault_write(const struct fault_writing *writing, const char *path)
         (void)raise(SIGKILL);
     }
     return status_fail(STATUS_ERR_IO, "fault switch: writing %s: %s", path, strerror(ENOSPC));
+}
+
+void fault_move(const struct fault *fault, int32_t rank, int64_t step, int64_t piece,
+                const struct cancel *cancel)
+{
+    if (!fault->moving || fault->rank != rank || !at_step(fault, step) || piece < fault->piece) {
+        return;
+    }
+    if (fault->kind == FAULT_STALL) {
+        stall(cancel);
+    } else {
+        clock_sleep_ns(FAULT_SLOW_NS);
+    }
 }
 
 #else
@@ -191,6 +215,16 @@ enum status fault_write(const struct fault_writing *writing, const char *path)
     (void)writing;
     (void)path;
     return STATUS_OK;
+}
+
+void fault_move(const struct fault *fault, int32_t rank, int64_t step, int64_t piece,
+                const struct cancel *cancel)
+{
+    (void)fault;
+    (void)rank;
+    (void)step;
+    (void)piece;
+    (void)cancel;
 }
 
 #endif

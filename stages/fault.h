@@ -5,12 +5,15 @@
  *
  *     WEIR_FAULT=die|stall|poison|overflow@rank:step[:action]
  *     WEIR_FAULT=die|full@rank:step:save+bytes
+ *     WEIR_FAULT=stall|slow@rank:step:piece+count
  *
  * `step` is the attempt, or `start` (before the first), `end` (after the last) or `any`; `action`
  * the index in the rank's line, the first action unless given. die kills the process with SIGKILL,
- * stall waits until the job is cancelled; poison makes the first gradient of the rank NaN before
+ * stall waits until the job is cancelled; poison makes a gradient of the rank NaN (stage_worker_spoil()) before
  * that action, overflow infinite. The second form strikes in the checkpoint after the step, when the rank
- * has written `bytes` of its file: there die kills the process, and full is a disk that takes no more.
+ * has written `bytes` of its file: there die kills the process, and full is a disk that takes no more. The third
+ * form strikes where the rank moves files after the step (`start`: before the first), from the piece `count` of them
+ * on: stall as above, slow is a disk that takes FAULT_SLOW_NS for each.
  * It strikes in the first attempt of a job only, and not after a restart. In a build without it every
  * function here does nothing.
  */
@@ -34,8 +37,11 @@ enum fault_kind {
     FAULT_STALL,
     FAULT_POISON,
     FAULT_OVERFLOW,
-    FAULT_FULL
+    FAULT_FULL,
+    FAULT_SLOW
 };
+
+#define FAULT_SLOW_NS ((int64_t)50000000)
 
 #define FAULT_STEP_START 0
 #define FAULT_STEP_END   INT64_MAX
@@ -48,6 +54,8 @@ struct fault {
     int32_t action;
     bool saving;   /* strikes in the checkpoint after the step, not in an action, */
     int64_t bytes; /* when so many are written */
+    bool moving;   /* strikes where files are moved, not in an action, */
+    int64_t piece; /* from this one on, from 1 */
 };
 
 /* A rank that writes its file of the checkpoint after `step`. */
@@ -71,6 +79,10 @@ size_t fault_room(const struct fault_writing *writing, size_t done, size_t count
 
 /* Dies, or says that the disk of `path` is full. Where fault_room() gave less than was asked for. */
 enum status fault_write(const struct fault_writing *writing, const char *path);
+
+/* Stalls, or takes its time, where the piece that was moved is the fault's or one after it. */
+void fault_move(const struct fault *fault, int32_t rank, int64_t step, int64_t piece,
+                const struct cancel *cancel);
 
 #ifdef __cplusplus
 }

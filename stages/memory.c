@@ -87,14 +87,30 @@ enum status memory_check(const struct memory_table *table, const char *place, in
                        (double)table->total_bytes / unit.bytes, unit.name, text);
 }
 
-double memory_state_each(const struct memory_table *table)
+static size_t state_bytes(const struct memory_table *table)
 {
     size_t bytes = 0;
 
     for (int kind = 0; kind < MEMORY_STATE_KINDS; kind++) {
         bytes += table->bytes[kind];
     }
+    return bytes;
+}
+
+static double each(const struct memory_table *table, size_t bytes)
+{
     return table->parameters > 0 ? (double)bytes / (double)table->parameters : 0.0;
+}
+
+double memory_state_each(const struct memory_table *table)
+{
+    return each(table, state_bytes(table));
+}
+
+double memory_shared_each(const struct memory_table *table)
+{
+    return each(table,
+                state_bytes(table) + table->bytes[MEMORY_BUCKETS] + table->bytes[MEMORY_GATHERED]);
 }
 
 void memory_compare(const struct memory_table *table, size_t used_bytes, size_t resident_bytes,

@@ -3,8 +3,8 @@
  *
  * Shapes are static, so every block is planned: the table is made from the arenas' own measuring
  * pass and from the plan's buffers, and a rank whose sum exceeds train.memory_limit refuses with
- * the table. In the table is what grows with the model or the plan; spans, loaders and the control
- * plane are a few MiB and are not.
+ * the table. In the table is what grows with the model or the plan; spans and the control plane
+ * are a few MiB and are not.
  */
 #ifndef STAGES_MEMORY_H
 #define STAGES_MEMORY_H
@@ -29,11 +29,13 @@ extern "C" {
     X(STASHES, "stashes", "stashes", "stashes")                     /* from F to W */            \
     X(DY, "dy", "dY", "dY")                                         /* from I to W */            \
     X(RECOMPUTED, "recomputed", "recomputed", "again")              /* from I to W */            \
+    X(BUCKETS, "gradient_buckets", "gradient buckets", "buckets")   /* of scattered gradients */ \
     X(GATHERED, "gathered_layers", "gathered layers", "gather")     /* of scattered weights */   \
     X(WORKSPACE, "workspace", "workspace", "work")                  /* of one action */          \
     X(SHARED, "shared_workspace", "shared workspace", "shared")     /* among shards */           \
     X(OUT, "out_buffers", "out buffers", "out")                     /* messages that leave */    \
     X(LANDING, "landing_buffers", "landing buffers", "landing")     /* that arrive */            \
+    X(DATA, "data_buffers", "data buffers", "data")                 /* two steps of a set */     \
     X(LIBRARY, "library", "library scratch", "library")             /* of the team's GEMMs */
 
 enum memory_kind {
@@ -76,6 +78,9 @@ enum status memory_check(const struct memory_table *table, const char *place, in
 
 /* Bytes of state a parameter: the kinds before MEMORY_STATE_KINDS, with the room between tensors. */
 double memory_state_each(const struct memory_table *table);
+
+/* The same with the layers that are whole for a while, because what replicas share out is in slices. */
+double memory_shared_each(const struct memory_table *table);
 
 /* "planned 41.2 MiB, used 41.2 MiB (arenas and segments), resident 63.0 MiB": what is resident is
  * that of the process, with code, libraries and what other threads hold. */

@@ -9,12 +9,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "stages/console.h"
 #include "stages/metrics_file.h"
-#include "stages/run_directory.h"
-
-#define PATH_BYTES 1024
 
 struct metrics {
     FILE *file; /* owns */
@@ -66,11 +65,11 @@ static enum status begin_file(const char *path, const struct config *config,
 enum status metrics_open(const struct config *config, const struct model_shape *shape,
                          const struct metrics_past *past, struct metrics **metrics_out)
 {
-    char path[PATH_BYTES];
+    char path[FILE_PATH_BYTES];
     struct metrics *metrics = NULL;
     enum status status = STATUS_OK;
 
-    TRY(run_directory_path(config, "metrics.jsonl", path, sizeof(path)));
+    TRY(folder_path(config->train.run_dir, "metrics.jsonl", path));
     TRY(begin_file(path, config, past));
     metrics = calloc(1, sizeof(*metrics));
     if (metrics == NULL) {

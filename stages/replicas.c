@@ -9,7 +9,9 @@ struct replicas replicas_of(const struct config *config, int32_t index)
     return (struct replicas){.size = (int32_t)config->parallel.dp,
                              .index = index,
                              .shares_out = config->parallel.zero_stage > 0,
-                             .scatters = config->parallel.zero_stage == 3};
+                             .scatters = config->parallel.zero_stage == 3,
+                             .scatters_gradients = config->parallel.zero_stage >= 2 &&
+                                                   config->train.num_microbatches == 1};
 }
 
 void replicas_slice(const struct replicas *replicas, const struct model_shape *shape,
@@ -32,6 +34,9 @@ void replicas_slice(const struct replicas *replicas, const struct model_shape *s
     }
     if (replicas->scatters) {
         params_scatter(params, replicas->size);
+    }
+    if (replicas->scatters_gradients) {
+        params_scatter_gradients(params, replicas->size);
     }
 }
 
@@ -58,7 +63,7 @@ enum status replicas_prepare(struct replicas *replicas, const struct params *par
     for (int32_t i = 0; i < params->count; i++) {
         const struct param *param = &params->table[i];
 
-        if (param->sliced) {
+        if (param->sliced && !(replicas->by_layer && param->in_w)) {
             replicas->sums[replicas->sum_count++] = piece_of(param->grad, param->elems, DTYPE_FP32);
         }
         if (param->sliced && !param->scattered) {
@@ -107,25 +112,46 @@ static enum status sum(const struct replicas *replicas, float *gradients, size_t
     return STATUS_OK;
 }
 
-enum status replicas_reduce(const struct replicas *replicas, const struct params *params,
-                            int64_t deadline_ns)
+/* What is summed as it lies: `elems` gradients from here on. */
+static float *whole_gradients(const struct replicas *replicas, const struct params *params,
+                              size_t *elems)
 {
     const struct param *first = params->table;
     float *gradients = (float *)(void *)params->gradients.memory;
-    size_t elems = params->gradients.planned_bytes / sizeof(float);
 
-    TRY(scatter(replicas, replicas->sums, replicas->sum_count, deadline_ns));
-    if (replicas->group == NULL || params->count == 0 || replicas->shares_out) {
-        return STATUS_OK;
-    }
-    if (first->sliced) {
+    *elems = params->gradients.planned_bytes / sizeof(float);
+    if (params->count == 0 || replicas->shares_out) {
+        *elems = 0;
+    } else if (first->sliced) {
         /* The tied embedding comes first in the table; a position table follows it. */
         size_t tied = (size_t)(first[1].grad - gradients);
 
         gradients += tied;
-        elems -= tied;
+        *elems -= tied;
     }
-    return sum(replicas, gradients, elems, deadline_ns);
+    return gradients;
+}
+
+enum status replicas_reduce(const struct replicas *replicas, const struct params *params,
+                            int64_t deadline_ns)
+{
+    size_t elems = 0;
+    float *gradients = whole_gradients(replicas, params, &elems);
+
+    TRY(scatter(replicas, replicas->sums, replicas->sum_count, deadline_ns));
+    return replicas->group == NULL || elems == 0 ? STATUS_OK
+                                                 : sum(replicas, gradients, elems, deadline_ns);
+}
+
+size_t replicas_reduced(const struct replicas *replicas, const struct params *params)
+{
+    size_t elems = 0;
+
+    (void)whole_gradients(replicas, params, &elems);
+    for (int32_t i = 0; i < replicas->sum_count; i++) {
+        elems += replicas->sums[i].elems;
+    }
+    return replicas->size > 1 ? elems * sizeof(float) : 0;
 }
 
 enum status replicas_gather(const struct replicas *replicas, int64_t deadline_ns)

@@ -17,8 +17,9 @@
  *
  * Gradients are summed once a step, in fp32, in ascending dp order, and nothing is scaled: the loss
  * seed has done that. So the sums have the same bits, shared out or not: each replica adds up its
- * own micro-batches first. That keeps its gradients whole until the step's last W, which is why
- * stages 2 and 3 share out no gradients.
+ * own micro-batches first, and keeps its gradients whole until the step's last W. Only a step of one
+ * micro-batch has nothing to add up: there stages 2 and 3 share out the gradients of layers too,
+ * which become sums layer by layer while W runs (stages/buckets.h).
  *
  * All replicas call the same functions in the same order. Nothing happens where dp is 1.
  */
@@ -46,8 +47,10 @@ struct replicas {
     struct group *group; /* borrows; NULL where dp is 1 */
     int32_t size;        /* dp */
     int32_t index;
-    bool shares_out;             /* every tensor, not a tied embedding alone */
-    bool scatters;               /* weights of layers too */
+    bool shares_out;         /* every tensor, not a tied embedding alone */
+    bool scatters;           /* weights of layers too */
+    bool scatters_gradients; /* and, with one micro-batch a step, gradients of layers */
+    bool by_layer; /* gradients of layers become sums in W (stages/buckets.h), the rest in REDUCE */
     struct control *control;     /* borrows; told of waits; NULL: nobody is */
     const struct cancel *cancel; /* borrows */
     struct comm_piece *sums;     /* owns: gradients that become sums slice by slice; */
@@ -68,10 +71,13 @@ void replicas_slice(const struct replicas *replicas, const struct model_shape *s
 enum status replicas_prepare(struct replicas *replicas, const struct params *params,
                              const struct head_memory *head);
 
-/* All gradients of this rank, and the tied head's where the embedding is on the same rank (else
+/* All gradients of this rank that have not become sums in W, and the tied head's where the embedding is on the same rank (else
  * SYNC sends it): of what is sliced, the own slice becomes the sum, of the rest all. */
 enum status replicas_reduce(const struct replicas *replicas, const struct params *params,
                             int64_t deadline_ns);
+
+/* Bytes that replicas_reduce() is called with. */
+size_t replicas_reduced(const struct replicas *replicas, const struct params *params);
 
 /* After an update: of every sliced tensor each replica has its own slice of the weights, and
  * afterwards all have all; of a scattered one each keeps its own, and afterwards all have updated

@@ -16,20 +16,6 @@ static bool is_key(const struct config_key *key, const char *section, const char
     return strcmp(key->section, section) == 0 && strcmp(key->name, name) == 0;
 }
 
-/* Who holds what: keys that say which rank has which part of the model and its optimizer. */
-static bool is_layout(const struct config_key *key)
-{
-    static const char *const names[] = {
-        "pp", "tp", "dp", "virtual_stages", "layers_per_stage", "zero_stage"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (is_key(key, "parallel", names[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* What a run is asked to do with its checkpoints, or what is settled elsewhere: nothing to tell. */
 static bool is_silent(const struct config_key *key)
 {
@@ -151,7 +137,7 @@ enum reason {
 
 static enum reason reason_of(const struct config *config, const struct config_key *key)
 {
-    if (is_layout(key)) {
+    if (key->change == CHANGE_LAYOUT) {
         return REASON_LAYOUT;
     }
     if (is_key(key, "optimizer", "name")) {
@@ -288,6 +274,38 @@ enum status resume_judge(const struct resume *resume, const struct config *confi
     }
     close_comparison(&comparison);
     return status;
+}
+
+static void sum_text(const struct manifest_sum *sum, char *text)
+{
+    (void)snprintf(text, TEXT_BYTES, "%llu bytes, XXH3 %016llx", (unsigned long long)sum->bytes,
+                   (unsigned long long)sum->xxh3);
+}
+
+enum status resume_judge_data(const struct resume *resume, const struct config *config,
+                              const struct manifest_sum *data, bool tells)
+{
+    const struct manifest_sum *before = &resume->manifest.data;
+    char old[TEXT_BYTES];
+    char now[TEXT_BYTES];
+
+    if (before->bytes == data->bytes && before->xxh3 == data->xxh3) {
+        return STATUS_OK;
+    }
+    sum_text(before, old);
+    sum_text(data, now);
+    if (!config_allows_change(config, "data", "train")) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s cannot be resumed with another training set (old → new): the "
+                           "content of data.train, %s: %s → %s; name data.train in "
+                           "checkpoint.allow_change where it is meant",
+                           resume->place.path, config->data.train, old, now);
+    }
+    if (tells) {
+        log_info("resumed with another content of data.train, %s: %s → %s", config->data.train, old,
+                 now);
+    }
+    return STATUS_OK;
 }
 
 void resume_tell_older(const struct resume *resume, const struct config *config)

@@ -4,9 +4,10 @@
  * A key of the configuration that has another value than in the checkpoint is, by the table of keys
  * (config_key.change), refused always (the model, the kind of optimizer), refused unless
  * checkpoint.allow_change names it (data, seed, global batch, the optimizer's numbers), or taken and told, old → new. Another layout is refused.
+ * Another content of the training set's file, under whatever name, is refused unless data.train is named.
  *
  * Every rank finds and judges by itself, from the same files; the launcher does so before it starts
- * any of them.
+ * any of them. Only the content is judged by the launcher and by rank 0 alone, whose refusal ends the job.
  */
 #ifndef STAGES_RESUME_H
 #define STAGES_RESUME_H
@@ -37,6 +38,10 @@ enum status resume_find(const struct config *config, struct resume *resume_out);
 /* STATUS_ERR_REFUSED where the run may not go on with `config`, with the keys and both values of
  * each. `tells`: says what has changed and is taken, and what is odd about the folder. */
 enum status resume_judge(const struct resume *resume, const struct config *config, bool tells);
+
+/* The same of the content of data.train, which is `data` now (stages/data/fingerprint.h). */
+enum status resume_judge_data(const struct resume *resume, const struct config *config,
+                              const struct manifest_sum *data, bool tells);
 
 /* `config` with what was left to the start, and was found then: the number of threads. */
 void resume_settle(const struct resume *resume, struct config *config);

@@ -16,24 +16,11 @@
 #include "stages/checkpoint/store.h"
 #include "stages/metrics_file.h"
 
-enum status run_directory_path(const struct config *config, const char *name, char *path,
-                               size_t path_bytes)
-{
-    int used = snprintf(path, path_bytes, "%s/%s", config->train.run_dir, name);
-
-    if (used < 0 || (size_t)used >= path_bytes) {
-        return status_fail(STATUS_ERR_REFUSED, "train.run_dir: %s/%s is longer than %zu bytes",
-                           config->train.run_dir, name, path_bytes - 1);
-    }
-    return STATUS_OK;
-}
-
 static bool has(const struct config *config, const char *name)
 {
     char path[FILE_PATH_BYTES];
-    int used = snprintf(path, sizeof(path), "%s/%s", config->train.run_dir, name);
 
-    return used > 0 && (size_t)used < sizeof(path) && access(path, F_OK) == 0;
+    return folder_path(config->train.run_dir, name, path) == STATUS_OK && access(path, F_OK) == 0;
 }
 
 /* Its checkpoints lie where nothing of another run does. */
@@ -41,7 +28,7 @@ static bool owns_checkpoints(const struct config *config)
 {
     char path[FILE_PATH_BYTES];
 
-    return run_directory_path(config, "checkpoints", path, sizeof(path)) == STATUS_OK &&
+    return folder_path(config->train.run_dir, "checkpoints", path) == STATUS_OK &&
            strcmp(path, config->checkpoint.dir) == 0;
 }
 
@@ -51,7 +38,7 @@ static bool is_extended(const struct config *config)
     char path[FILE_PATH_BYTES];
 
     return config->checkpoint.resume != RESUME_NEVER && store_has_any(config->checkpoint.dir) &&
-           run_directory_path(config, "metrics.jsonl", path, sizeof(path)) == STATUS_OK &&
+           folder_path(config->train.run_dir, "metrics.jsonl", path) == STATUS_OK &&
            metrics_file_last(path) < config->train.steps;
 }
 
@@ -77,7 +64,7 @@ void run_directory_print_finished(const struct config *config)
     (void)printf("%s is finished; look at it with `weir trace %s`, or start again with "
                  "--overwrite\n",
                  config->train.run_dir, config->train.run_dir);
-    if (run_directory_path(config, "metrics.jsonl", path, sizeof(path)) == STATUS_OK) {
+    if (folder_path(config->train.run_dir, "metrics.jsonl", path) == STATUS_OK) {
         last = metrics_file_last(path);
     }
     if (last < config->train.steps) {
@@ -98,11 +85,10 @@ static enum status refuse_live(const char *key, const char *directory)
 static bool is_live(const char *directory)
 {
     char path[FILE_PATH_BYTES];
-    int used = snprintf(path, sizeof(path), "%s/lock", directory);
     int lock = -1;
     bool live = false;
 
-    if (used > 0 && (size_t)used < sizeof(path)) {
+    if (folder_path(directory, "lock", path) == STATUS_OK) {
         lock = open(path, O_RDONLY | O_CLOEXEC);
     }
     if (lock >= 0) {
@@ -163,7 +149,7 @@ static enum status clear(const struct config *config, const char *name)
 {
     char path[FILE_PATH_BYTES];
 
-    TRY(run_directory_path(config, name, path, sizeof(path)));
+    TRY(folder_path(config->train.run_dir, name, path));
     return folder_remove(path);
 }
 
@@ -215,7 +201,7 @@ static enum status write_config(const struct config *config)
 {
     char path[FILE_PATH_BYTES];
 
-    TRY(run_directory_path(config, "config.yaml", path, sizeof(path)));
+    TRY(folder_path(config->train.run_dir, "config.yaml", path));
     return file_print(path, print_config, config);
 }
 
@@ -223,10 +209,10 @@ void run_directory_stamp(const struct config *config, struct run_directory_stamp
 {
     char path[FILE_PATH_BYTES];
     struct stat info;
-    int used = snprintf(path, sizeof(path), "%s/config.yaml", config->train.run_dir);
 
     *stamp_out = (struct run_directory_stamp){.there = false};
-    if (used > 0 && (size_t)used < sizeof(path) && stat(path, &info) == 0) {
+    if (folder_path(config->train.run_dir, "config.yaml", path) == STATUS_OK &&
+        stat(path, &info) == 0) {
         *stamp_out = (struct run_directory_stamp){
             .there = true,
             .inode = info.st_ino,
@@ -293,7 +279,7 @@ static enum status put_traces_aside(const struct config *config)
     const struct dirent *entry = NULL;
     enum status status = STATUS_OK;
 
-    TRY(run_directory_path(config, "trace", trace, sizeof(trace)));
+    TRY(folder_path(config->train.run_dir, "trace", trace));
     TRY(next_attempt(trace, folder));
     directory = opendir(trace);
     while (directory != NULL && status >= 0 && (entry = readdir(directory)) != NULL) {
@@ -314,7 +300,7 @@ static enum status make_folders(const struct config *config)
     char path[FILE_PATH_BYTES];
 
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
-        TRY(run_directory_path(config, folders[i], path, sizeof(path)));
+        TRY(folder_path(config->train.run_dir, folders[i], path));
         TRY(file_make_directories(path));
     }
     return STATUS_OK;

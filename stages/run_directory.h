@@ -75,10 +75,6 @@ struct run_directory_stamp {
 void run_directory_stamp(const struct config *config, struct run_directory_stamp *stamp_out);
 bool run_directory_changed(const struct config *config, const struct run_directory_stamp *before);
 
-/* Writes "<run>/<name>" to `path`; a path that does not fit is STATUS_ERR_REFUSED. */
-enum status run_directory_path(const struct config *config, const char *name, char *path,
-                               size_t path_bytes);
-
 /* For RUN_FINISHED: says so on stdout, and how to go on. */
 void run_directory_print_finished(const struct config *config);
 

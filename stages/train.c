@@ -5,12 +5,14 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "collectives/job_directory.h"
 #include "scheduler/plan_text.h"
 #include "scheduler/simulate.h"
 #include "scheduler/trace.h"
 #include "stages/checkpoint/weights.h"
+#include "stages/data/fingerprint.h"
 #include "stages/data_parts.h"
 #include "stages/engine.h"
 #include "stages/launch_env.h"
@@ -18,8 +20,6 @@
 #include "stages/resume.h"
 #include "stages/run_directory.h"
 #include "stages/stop_signal.h"
-
-#define PATH_BYTES 1024
 
 /* Everything of one run; zero is "not there". */
 struct train {
@@ -68,7 +68,7 @@ static enum status size_chunks(const struct engine *engine, struct trace_memory_
 static enum status open_trace(struct train *train)
 {
     char name[64];
-    char path[PATH_BYTES];
+    char path[FILE_PATH_BYTES];
     struct trace_memory_size *sizes = NULL;
     enum status status = STATUS_OK;
     struct trace_writer_config config = {
@@ -84,7 +84,7 @@ static enum status open_trace(struct train *train)
         return STATUS_OK;
     }
     (void)snprintf(name, sizeof(name), "trace/rank-%d.json", train->env.rank);
-    TRY(run_directory_path(&train->config, name, path, sizeof(path)));
+    TRY(folder_path(train->config.train.run_dir, name, path));
     TRY(size_chunks(train->engine, &sizes));
     config.sizes = sizes;
     config.size_count = (size_t)train->engine->chunk_count;
@@ -102,9 +102,9 @@ static enum status print_plan(const void *context, FILE *out)
 
 static enum status write_plan(const struct train *train)
 {
-    char path[PATH_BYTES];
+    char path[FILE_PATH_BYTES];
 
-    TRY(run_directory_path(&train->config, "plan.csv", path, sizeof(path)));
+    TRY(folder_path(train->config.train.run_dir, "plan.csv", path));
     return file_print(path, print_plan, train->engine->plan);
 }
 
@@ -350,7 +350,7 @@ static enum status run_step(struct train *train, int64_t step, bool *last_out)
 
 static enum status finish(struct train *train)
 {
-    char path[PATH_BYTES];
+    char path[FILE_PATH_BYTES];
     double loss = 0.0;
 
     if (train->engine->sets[SPLIT_TEST].batches > 0) {
@@ -359,7 +359,7 @@ static enum status finish(struct train *train)
             metrics_print_held_out(train->metrics, "test", train->config.train.steps, loss);
         }
     }
-    TRY(run_directory_path(&train->config, "model", path, sizeof(path)));
+    TRY(folder_path(train->config.train.run_dir, "model", path));
     return engine_export(train->engine, path);
 }
 
@@ -392,6 +392,18 @@ static enum status end(struct train *train, enum status status)
     return status;
 }
 
+/* Of a run that goes on: before any process starts; its rank 0 looks again. */
+static enum status check_content(const struct config *config, const struct resume *resume)
+{
+    struct manifest_sum data;
+
+    if (!resume->place.found) {
+        return STATUS_OK;
+    }
+    TRY(fingerprint_file(config->data.train, &data));
+    return resume_judge_data(resume, config, &data, false);
+}
+
 enum status train_check(const struct config *config, int32_t local_ranks)
 {
     struct config settled = *config;
@@ -402,6 +414,9 @@ enum status train_check(const struct config *config, int32_t local_ranks)
     status = settle(&settled, &resume, false);
     if (status >= 0) {
         status = check_all(&settled, resume.place.found, local_ranks);
+    }
+    if (status >= 0) {
+        status = check_content(&settled, &resume);
     }
     resume_release(&resume);
     return status;

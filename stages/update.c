@@ -133,8 +133,8 @@ static enum status add_head_gradient(struct update *update)
         return STATUS_OK;
     }
     return device_kernels(update->device)
-        ->add(wte->grad + wte->own_first, wte->grad + wte->own_first, update->head_gradient,
-              wte->own_elems, device_stream(update->device));
+        ->add(param_own_grad(wte), param_own_grad(wte), update->head_gradient, wte->own_elems,
+              device_stream(update->device));
 }
 
 /* The sums of the keys that a parameter of this rank belongs to; they ascend in the table. */

@@ -1,13 +1,11 @@
 #include "stages/worker.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "scheduler/trace.h"
-#include "stages/model/own_rows.h"
 #include "stages/update.h"
 
 /* Waits shorter than this are not worth a span of their own. */
@@ -282,6 +280,10 @@ static enum status run_weight_gradient(struct stage_worker *worker, const struct
     int64_t begin_ns = clock_now_ns();
     int64_t end_ns = 0;
 
+    /* The last W of the chunk in this step: its layers can become sums. */
+    if (own->times.count[2] + 1 == worker->microbatches) {
+        io.hook = buckets_hook(worker->buckets);
+    }
     TRY(chunk_backward_weight(&own->chunk, action->slot, action->gradient, &io));
     end_ns = clock_now_ns();
     add_time(worker, own, 2, begin_ns, end_ns);
@@ -304,33 +306,36 @@ static enum status run_send(struct stage_worker *worker, const struct action *ac
     return STATUS_OK;
 }
 
-/* SYNC or GATHER. */
+/* Layers that have become sums while W still ran. */
+static void put_layer_sums(struct stage_worker *worker, const struct action *action, int32_t index)
+{
+    for (int32_t i = 0; i < worker->buckets->sum_count; i++) {
+        const struct bucket_sum *sum = &worker->buckets->sums[i];
+
+        put_span(worker, TRACE_REDUCE, sum->begin_ns, sum->end_ns, action, index, sum->bytes);
+    }
+}
+
+/* SYNC, GATHER or REDUCE. */
 static enum status run_transfer(struct stage_worker *worker, const struct action *action,
                                 int32_t index)
 {
-    struct chunk *chunk = &worker->chunks[action->chunk].chunk;
-    bool sync = action->kind == ACTION_SYNC;
     int64_t begin_ns = clock_now_ns();
+    enum trace_kind kind = TRACE_SYNC;
     size_t bytes = 0;
 
-    TRY(sync ? stage_worker_sync(worker, &bytes)
-             : chunk_gather(chunk, action->direction == LANE_B, !worker->run.evaluation, &bytes));
-    put_span(worker, sync ? TRACE_SYNC : TRACE_GATHER, begin_ns, clock_now_ns(), action, index,
-             bytes);
-    return STATUS_OK;
-}
-
-static enum status run_reduce(struct stage_worker *worker, const struct action *action,
-                              int32_t index)
-{
-    const struct workspace *workspace = worker->workspace;
-    size_t bytes = own_rows_reduced(worker->params) * sizeof(float);
-    int64_t begin_ns = clock_now_ns();
-
-    TRY(own_rows_reduce(&worker->chunks[0].chunk.shape, &workspace->scratch, worker->params));
-    TRY(replicas_reduce(worker->replicas, worker->params, worker->run.deadline_ns));
-    bytes += worker->replicas->size > 1 ? worker->params->gradients.planned_bytes : 0;
-    put_span(worker, TRACE_REDUCE, begin_ns, clock_now_ns(), action, index, bytes);
+    if (action->kind == ACTION_SYNC) {
+        TRY(stage_worker_sync(worker, &bytes));
+    } else if (action->kind == ACTION_GATHER) {
+        kind = TRACE_GATHER;
+        TRY(chunk_gather(&worker->chunks[action->chunk].chunk, action->direction == LANE_B,
+                         !worker->run.evaluation, &bytes));
+    } else {
+        kind = TRACE_REDUCE;
+        TRY(stage_worker_reduce(worker, &bytes));
+        put_layer_sums(worker, action, index);
+    }
+    put_span(worker, kind, begin_ns, clock_now_ns(), action, index, bytes);
     return STATUS_OK;
 }
 
@@ -378,9 +383,8 @@ static enum status run_action(struct stage_worker *worker, const struct action *
         return STATUS_OK;
     case ACTION_SYNC:
     case ACTION_GATHER:
-        return run_transfer(worker, action, index);
     case ACTION_REDUCE:
-        return run_reduce(worker, action, index);
+        return run_transfer(worker, action, index);
     case ACTION_RELEASE:
         chunk_give_back(&worker->chunks[action->chunk].chunk);
         return STATUS_OK;
@@ -389,14 +393,6 @@ static enum status run_action(struct stage_worker *worker, const struct action *
     default:
         return status_fail(STATUS_ERR_UNSUPPORTED, "action %s has no work on this rank",
                            action_kind_text((enum action_kind)action->kind));
-    }
-}
-
-/* The fault switch's: some gradient of this rank, where it has one. */
-static void spoil(const struct params *params, const struct fault *fault)
-{
-    if (params->count > 0) {
-        params->table[0].grad[0] = fault->kind == FAULT_POISON ? NAN : INFINITY;
     }
 }
 
@@ -412,7 +408,7 @@ static enum status issue(struct worker *base, const struct action *action, int32
     report(worker, index, false);
     if (!worker->run.evaluation &&
         fault_strike(&worker->fault, worker->rank, worker->run.step, index, worker->cancel)) {
-        spoil(worker->params, &worker->fault);
+        stage_worker_spoil(worker);
     }
     TRY(run_action(worker, action, index));
     retry_sends(worker);
@@ -478,6 +474,7 @@ void stage_worker_begin(struct stage_worker *worker, const struct worker_run *ru
            run->line->count, worker->capacity);
     worker->run = *run;
     worker->workspace->tp.deadline_ns = run->deadline_ns;
+    buckets_begin(worker->buckets, run->deadline_ns);
     worker->first_begin_ns = 0;
     worker->last_end_ns = 0;
     for (int32_t i = 0; i < worker->chunk_count; i++) {

@@ -8,7 +8,8 @@
  * reader of a message the credit goes back. What tensor-parallel shards do together happens inside
  * F and I, and with rows of their own in W and first thing in REDUCE too; the replicas meet in REDUCE
  * and, for the head, in SYNC. Where they keep slices of the weights, GATHER brings the first layer
- * that F or I asks for; the others come inside F and I, and count as their time.
+ * that F or I asks for; the others come inside F and I, and count as their time. So do gradients of layers
+ * that become sums inside W.
  *
  * Everything leaves a span (meaning in scheduler/trace.h), and the compute times of the step are
  * added up for the bubble of the step line.
@@ -29,6 +30,7 @@
 #include "mixedprec/params.h"
 #include "scheduler/plan.h"
 #include "scheduler/worker.h"
+#include "stages/buckets.h"
 #include "stages/data/loader.h"
 #include "stages/data/sampler.h"
 #include "stages/fault.h"
@@ -81,6 +83,8 @@ struct stage_worker {
     struct comm *comm;               /* NULL where the world is 1 */
     struct lanes *lanes;             /* borrows */
     const struct replicas *replicas; /* borrows */
+    struct buckets *buckets;         /* borrows */
+    int32_t microbatches;            /* of a step */
     struct sampler sampler;          /* of this replica; stages without data number samples too */
     struct control *control;
     struct embedding_sync *sync; /* NULL where the embedding is not shared */
@@ -110,11 +114,22 @@ enum status stage_worker_init(struct stage_worker *worker, int32_t actions);
  * Owner: blocks until its slice has arrived. */
 enum status stage_worker_sync(struct stage_worker *worker, size_t *bytes_out);
 
+/* REDUCE: blocks until all gradients of this rank are sums, over the shards where they have rows of their
+ * own, and over the replicas; *bytes_out is what became sums here, and not in W (stages/buckets.h). */
+enum status stage_worker_reduce(struct stage_worker *worker, size_t *bytes_out);
+
+/* The fault switch's: spoils some gradient of this rank, where it has one that nothing replaces but the sum. */
+void stage_worker_spoil(struct stage_worker *worker);
+
 /* Blocks until the head's copy of a tied embedding is whole and of update count `version`: the owner
  * has sent this replica's slice, and all replicas have gathered theirs, who call this alike. Nothing
  * where this rank has no copy. */
 enum status stage_worker_wait_head(struct stage_worker *worker, int64_t version,
                                    int64_t deadline_ns);
+
+/* Blocks until the other end of the tied embedding has what this one has sent last, and has said so. Nothing
+ * where this rank has no other end. */
+enum status stage_worker_wait_sent(struct stage_worker *worker, int64_t deadline_ns);
 
 /* Begins a run: sums and times are zero again. */
 void stage_worker_begin(struct stage_worker *worker, const struct worker_run *run);

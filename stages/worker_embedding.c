@@ -51,3 +51,16 @@ enum status stage_worker_wait_head(struct stage_worker *worker, int64_t version,
     worker->head_version = version;
     return STATUS_OK;
 }
+
+enum status stage_worker_wait_sent(struct stage_worker *worker, int64_t deadline_ns)
+{
+    enum status status = STATUS_OK;
+
+    if (worker->sync == NULL) {
+        return STATUS_OK;
+    }
+    control_waits(worker->control, true);
+    status = embedding_sync_wait_sent(worker->sync, deadline_ns);
+    control_waits(worker->control, false);
+    return status;
+}

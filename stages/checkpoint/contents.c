@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/folder.h"
+#include "stages/checkpoint/cover.h"
 #include "stages/checkpoint/shard.h"
 
 /* A part of a tensor as one file has it. */
@@ -17,6 +18,8 @@ struct part {
     size_t first;
     size_t elems;
     int32_t moments; /* -1: the second and not the first */
+    int32_t file;    /* by rank */
+    int32_t shard;   /* whose file it is */
 };
 
 struct parts {
@@ -32,7 +35,8 @@ static int32_t moments_of(const struct shard_tensor *tensor)
     return tensor->moment2 == NULL ? 1 : 2;
 }
 
-static enum status add_parts(const struct shard *shard, struct parts *parts)
+static enum status add_parts(const struct shard *shard, int32_t file, int32_t of_shard,
+                             struct parts *parts)
 {
     size_t count = shard_count(shard);
     struct part *list = realloc(parts->list, (parts->count + count + 1) * sizeof(*list));
@@ -53,6 +57,8 @@ static enum status add_parts(const struct shard *shard, struct parts *parts)
             .first = tensor->first,
             .elems = tensor->elems,
             .moments = moments_of(tensor),
+            .file = file,
+            .shard = of_shard,
         };
         (void)snprintf(part->name, sizeof(part->name), "%s", tensor->name);
     }
@@ -69,9 +75,9 @@ static enum status read_file(const char *folder, const struct manifest *manifest
 
     manifest_shard_name(&manifest->layout, rank, name);
     TRY(folder_path(folder, name, path));
-    TRY(sums ? shard_open(path, &manifest->files[rank], &shard)
+    TRY(sums ? shard_open(path, &manifest->files[rank], NULL, &shard)
              : shard_open_unsummed(path, &shard));
-    status = add_parts(shard, parts);
+    status = add_parts(shard, rank, rank % manifest->layout.tp, parts);
     shard_close(&shard);
     return status;
 }
@@ -81,7 +87,7 @@ static int compare_numbers(int64_t a, int64_t b)
     return a < b ? -1 : a > b;
 }
 
-/* By name, then by the place of the shard that a part is of, then by the part's place in it. */
+/* By name, then by the place in the whole, then by the shard whose files have it. */
 static int compare_parts(const void *left, const void *right)
 {
     const struct part *a = left;
@@ -92,15 +98,15 @@ static int compare_parts(const void *left, const void *right)
     order = order != 0 ? order : compare_numbers(a->place.first_col, b->place.first_col);
     order = order != 0 ? order : compare_numbers(a->rows, b->rows);
     order = order != 0 ? order : compare_numbers(a->cols, b->cols);
-    order = order != 0 ? order : compare_numbers((int64_t)a->first, (int64_t)b->first);
-    return order != 0 ? order : compare_numbers((int64_t)a->elems, (int64_t)b->elems);
+    order = order != 0 ? order : compare_numbers(a->place.blocks, b->place.blocks);
+    order = order != 0 ? order : compare_numbers(a->shard, b->shard);
+    return order != 0 ? order : compare_numbers(a->file, b->file);
 }
 
-/* Of the same shard of a tensor. */
-static bool same_shard(const struct part *a, const struct part *b)
+static bool same_place(const struct part *a, const struct part *b)
 {
-    return strcmp(a->name, b->name) == 0 && memcmp(&a->place, &b->place, sizeof(a->place)) == 0 &&
-           a->rows == b->rows && a->cols == b->cols;
+    return memcmp(&a->place, &b->place, sizeof(a->place)) == 0 && a->rows == b->rows &&
+           a->cols == b->cols;
 }
 
 static enum status refuse(const char *folder, const char *name, const char *cause)
@@ -109,38 +115,80 @@ static enum status refuse(const char *folder, const char *name, const char *caus
                        name, cause);
 }
 
-/* The parts of one shard, from `parts` on, follow one another without holes; *count_out of them, copies
- * included. */
-static enum status join_shard(const char *folder, const struct part *parts, size_t count,
-                              size_t *count_out, int32_t *different)
+/* What is joined, with memory for it. */
+struct joining {
+    const char *folder;
+    const struct grid_shape *layout;
+    struct cover part;  /* owns; of what the files of one shard have at one place */
+    struct cover whole; /* owns; of the tensor */
+};
+
+/* The part of the whole that the place is, stretch by stretch. */
+static enum status cover_place(struct joining *joining, const struct part *part)
 {
-    size_t whole = (size_t)(parts->rows * parts->cols);
-    size_t next = 0;
-    size_t i = 0;
+    const struct param place = {
+        .rows = part->rows,
+        .cols = part->cols,
+        .elems = (size_t)(part->rows * part->cols),
+        .shard = part->place,
+    };
 
-    for (; i < count && same_shard(parts, &parts[i]); i++) {
-        bool copy =
-            i > 0 && parts[i].first == parts[i - 1].first && parts[i].elems == parts[i - 1].elems;
+    for (int64_t r = 0; r < param_runs(&place); r++) {
+        struct param_run run = param_run_at(&place, r);
 
-        if (copy) {
-            continue;
-        }
-        if (parts[i].first != next) {
-            return refuse(folder, parts->name, "its parts leave a hole, or overlap");
-        }
-        next += parts[i].elems;
-        (*different)++;
+        TRY(cover_add(&joining->whole, run.whole, run.elems, part->file));
     }
-    *count_out = i;
-    return next == whole ? STATUS_OK
-                         : refuse(folder, parts->name, "the end of one of its shards is missing");
+    return STATUS_OK;
 }
 
-/* All shards of one tensor; they lie apart, so that they are whole where their sizes add up to it. */
-static enum status join_tensor(const char *folder, const struct part *parts, size_t count,
+/* What the files of one shard have at one place of a tensor, from `parts` on: as whoever loads that shard
+ * needs it. *count_out of them. */
+static enum status join_shard(struct joining *joining, const struct part *parts, size_t count,
+                              size_t *count_out)
+{
+    const struct cover_whole of = {
+        .folder = joining->folder,
+        .layout = joining->layout,
+        .name = parts->name,
+        .shard = joining->layout->tp > 1 ? parts->shard : -1,
+        .elems = (size_t)(parts->rows * parts->cols),
+    };
+    size_t i = 0;
+
+    cover_clear(&joining->part);
+    for (; i < count && strcmp(parts->name, parts[i].name) == 0 && same_place(parts, &parts[i]) &&
+           parts->shard == parts[i].shard;
+         i++) {
+        TRY(cover_add(&joining->part, parts[i].first, parts[i].elems, parts[i].file));
+    }
+    *count_out = i;
+    return cover_check(&joining->part, &of);
+}
+
+/* Adds the parts of one shard at one place. What shards have in common is in the files of each, and counts
+ * once: `before` is of the last place, NULL where there is none. */
+static enum status add_shard(struct joining *joining, const struct part *before,
+                             const struct part *part, size_t parts, struct contents_tensor *tensor)
+{
+    if (part->place.whole_rows != tensor->rows || part->place.whole_cols != tensor->cols ||
+        part->moments != tensor->moments || part->moments < 0) {
+        return refuse(joining->folder, tensor->name, "its parts have different shapes or moments");
+    }
+    if (before != NULL && same_place(before, part)) {
+        return STATUS_OK;
+    }
+    tensor->parts += (int32_t)parts;
+    return cover_place(joining, part);
+}
+
+/* All parts of one tensor, from `parts` on; *count_out of them. */
+static enum status join_tensor(struct joining *joining, const struct part *parts, size_t count,
                                size_t *count_out, struct contents_tensor *tensor)
 {
-    int64_t elems = 0;
+    const struct part *before = NULL;
+    int32_t shards = 0;
+    struct cover_whole of = {
+        .folder = joining->folder, .layout = joining->layout, .name = parts->name, .shard = -1};
     size_t i = 0;
 
     *tensor = (struct contents_tensor){
@@ -149,25 +197,26 @@ static enum status join_tensor(const char *folder, const struct part *parts, siz
         .moments = parts->moments,
     };
     (void)snprintf(tensor->name, sizeof(tensor->name), "%s", parts->name);
+    cover_clear(&joining->whole);
     while (i < count && strcmp(parts[i].name, parts->name) == 0) {
         size_t of_shard = 0;
 
-        if (parts[i].place.whole_rows != tensor->rows ||
-            parts[i].place.whole_cols != tensor->cols || parts[i].moments != tensor->moments ||
-            parts[i].moments < 0) {
-            return refuse(folder, tensor->name, "its parts have different shapes or moments");
-        }
-        TRY(join_shard(folder, &parts[i], count - i, &of_shard, &tensor->parts));
-        elems += parts[i].rows * parts[i].cols;
+        TRY(join_shard(joining, &parts[i], count - i, &of_shard));
+        TRY(add_shard(joining, before, &parts[i], of_shard, tensor));
+        before = &parts[i];
         i += of_shard;
+        shards++;
     }
     *count_out = i;
-    return elems == tensor->rows * tensor->cols
-               ? STATUS_OK
-               : refuse(folder, tensor->name, "its shards do not make up the whole");
+    if (parts->rows == tensor->rows && parts->cols == tensor->cols &&
+        shards != joining->layout->tp) {
+        return refuse(joining->folder, tensor->name, "it is not in the files of every shard");
+    }
+    of.elems = (size_t)(tensor->rows * tensor->cols);
+    return cover_check(&joining->whole, &of);
 }
 
-static enum status join_all(const char *folder, struct parts *parts, struct contents *contents)
+static enum status join_all(struct joining *joining, struct parts *parts, struct contents *contents)
 {
     size_t i = 0;
 
@@ -183,7 +232,7 @@ static enum status join_all(const char *folder, struct parts *parts, struct cont
         struct contents_tensor *tensor = &contents->tensors[contents->count];
         size_t of_tensor = 0;
 
-        TRY(join_tensor(folder, &parts->list[i], parts->count - i, &of_tensor, tensor));
+        TRY(join_tensor(joining, &parts->list[i], parts->count - i, &of_tensor, tensor));
         contents->elems += tensor->rows * tensor->cols;
         contents->count++;
         i += of_tensor;
@@ -194,6 +243,7 @@ static enum status join_all(const char *folder, struct parts *parts, struct cont
 enum status contents_read(const char *folder, const struct manifest *manifest, bool sums,
                           struct contents *contents_out)
 {
+    struct joining joining = {.folder = folder, .layout = &manifest->layout};
     struct parts parts = {.list = NULL};
     enum status status = STATUS_OK;
 
@@ -202,11 +252,13 @@ enum status contents_read(const char *folder, const struct manifest *manifest, b
         status = read_file(folder, manifest, rank, sums, &parts);
     }
     if (status >= 0) {
-        status = join_all(folder, &parts, contents_out);
+        status = join_all(&joining, &parts, contents_out);
     }
     if (status < 0) {
         contents_release(contents_out);
     }
+    cover_release(&joining.part);
+    cover_release(&joining.whole);
     free(parts.list);
     return status;
 }

@@ -7,13 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "base/check.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "stages/checkpoint/manifest_json.h"
+#include "stages/checkpoint/sum.h"
 
 void manifest_shard_name(const struct grid_shape *layout, int32_t rank, char *name)
 {
@@ -30,11 +28,6 @@ int32_t manifest_files(const struct manifest *manifest)
     return manifest->layout.pp * manifest->layout.tp * manifest->layout.dp;
 }
 
-uint64_t manifest_sum_of(const void *bytes, size_t count)
-{
-    return XXH3_64bits(bytes, count);
-}
-
 /* Keys sorted and nothing between them: equal objects have equal texts. The caller frees it. */
 static char *canonical_text(const json_t *object)
 {
@@ -46,10 +39,19 @@ bool manifest_json_sum(const json_t *object, uint64_t *sum_out)
     char *text = canonical_text(object);
 
     if (text != NULL) {
-        *sum_out = manifest_sum_of(text, strlen(text));
+        *sum_out = sum_of(text, strlen(text));
     }
     free(text);
     return text != NULL;
+}
+
+/* {bytes, xxh3} */
+static json_t *sum_object(const struct manifest_sum *sum)
+{
+    char hex[MANIFEST_HEX_BYTES];
+
+    (void)snprintf(hex, sizeof(hex), "%016" PRIx64, sum->xxh3);
+    return json_pack("{s:I, s:s}", "bytes", (json_int_t)sum->bytes, "xxh3", hex);
 }
 
 static json_t *files_array(const struct manifest *manifest)
@@ -57,14 +59,12 @@ static json_t *files_array(const struct manifest *manifest)
     json_t *files = json_array();
 
     for (int32_t rank = 0; rank < manifest_files(manifest); rank++) {
+        json_t *file = sum_object(&manifest->files[rank]);
         char name[SHARD_NAME_BYTES];
-        char sum[MANIFEST_HEX_BYTES];
 
         manifest_shard_name(&manifest->layout, rank, name);
-        (void)snprintf(sum, sizeof(sum), "%016" PRIx64, manifest->files[rank].xxh3);
-        (void)json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "name", name, "bytes",
-                                                     (json_int_t)manifest->files[rank].bytes,
-                                                     "xxh3", sum));
+        (void)json_object_set_new(file, "name", json_string(name));
+        (void)json_array_append_new(files, file);
     }
     return files;
 }
@@ -75,13 +75,13 @@ static json_t *manifest_object(const struct manifest *manifest)
     char hex[MANIFEST_HEX_BYTES];
     uint64_t sum = 0;
     json_t *object = json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:b, s:f, s:I, s:I}, s:I, s:s, s:{s:i, s:i, s:i}, "
-        "s:o, "
-        "s:o}",
+        "{s:i, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:{s:b, s:f, s:I, s:I}, s:I, s:s, "
+        "s:{s:i, s:i, s:i}, s:o, s:o}",
         "format", MANIFEST_FORMAT, "step", (json_int_t)manifest->step, "updates",
         (json_int_t)manifest->updates, "consumed_samples", (json_int_t)manifest->consumed,
-        "sequences", (json_int_t)manifest->sequences, "skipped", (json_int_t)manifest->skipped,
-        "skipped_in_a_row", (json_int_t)manifest->skipped_in_a_row, "loss_scale", "dynamic",
+        "sequences", (json_int_t)manifest->sequences, "data", sum_object(&manifest->data),
+        "skipped", (json_int_t)manifest->skipped, "skipped_in_a_row",
+        (json_int_t)manifest->skipped_in_a_row, "loss_scale", "dynamic",
         manifest->scale.dynamic ? 1 : 0, "scale", manifest->scale.scale, "good_steps",
         (json_int_t)manifest->scale.good_steps, "hysteresis_left",
         (json_int_t)manifest->scale.hysteresis_left, "threads", (json_int_t)manifest->threads,

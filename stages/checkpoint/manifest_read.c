@@ -155,21 +155,31 @@ static enum status read_counts(const struct reading *reading, struct manifest *m
     return read_count(reading, object, "threads", 1, 1024, &manifest->threads);
 }
 
+/* {bytes, xxh3} of a file; `name` says of which, for messages. */
+static enum status read_sum(const struct reading *reading, const json_t *object, const char *name,
+                            struct manifest_sum *sum)
+{
+    int64_t bytes = 0;
+
+    if (!json_is_object(object)) {
+        return refuse(reading, name, "an object with bytes and xxh3");
+    }
+    TRY(read_count(reading, object, "bytes", 0, INT64_MAX, &bytes));
+    sum->bytes = (uint64_t)bytes;
+    return read_hex(json_object_get(object, "xxh3"), &sum->xxh3)
+               ? STATUS_OK
+               : refuse(reading, name, "an xxh3 of 16 hexadecimal digits");
+}
+
 static enum status read_file_entry(const struct reading *reading, const json_t *entry,
                                    const char *name, struct manifest_sum *sum)
 {
     const char *found = json_string_value(json_object_get(entry, "name"));
-    int64_t bytes = 0;
 
     if (found == NULL || strcmp(found, name) != 0) {
         return refuse(reading, "files", name);
     }
-    TRY(read_count(reading, entry, "bytes", 0, INT64_MAX, &bytes));
-    sum->bytes = (uint64_t)bytes;
-    if (!read_hex(json_object_get(entry, "xxh3"), &sum->xxh3)) {
-        return refuse(reading, name, "an xxh3 of 16 hexadecimal digits");
-    }
-    return STATUS_OK;
+    return read_sum(reading, entry, name, sum);
 }
 
 static enum status read_files(const struct reading *reading, struct manifest *manifest)
@@ -223,6 +233,7 @@ static enum status read_object(const char *path, json_t *object, struct manifest
     TRY(read_count(&reading, object, "format", MANIFEST_FORMAT, MANIFEST_FORMAT, &format));
     TRY(check_sum(&reading, object, &manifest->xxh3));
     TRY(read_counts(&reading, manifest));
+    TRY(read_sum(&reading, json_object_get(object, "data"), "data", &manifest->data));
     TRY(read_scale(&reading, &manifest->scale));
     TRY(read_layout(&reading, &manifest->layout));
     TRY(read_texts(&reading, manifest));

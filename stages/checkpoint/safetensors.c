@@ -272,6 +272,12 @@ static enum status read_header(struct safetensors *file)
 
 enum status safetensors_open(const char *path, struct safetensors **file_out)
 {
+    return safetensors_open_judged(path, NULL, NULL, file_out);
+}
+
+enum status safetensors_open_judged(const char *path, safetensors_judge_fn judge,
+                                    const void *context, struct safetensors **file_out)
+{
     enum status status = STATUS_OK;
     struct safetensors *file = calloc(1, sizeof(*file));
 
@@ -284,6 +290,8 @@ enum status safetensors_open(const char *path, struct safetensors **file_out)
         goto fail;
     }
     TRY_OR(fail, status, file_map_open(path, &file->map));
+    TRY_OR(fail, status,
+           judge != NULL ? judge(context, path, file->map.data, file->map.bytes) : STATUS_OK);
     TRY_OR(fail, status, read_header(file));
     TRY_OR(fail, status, read_entries(file));
     TRY_OR(fail, status, check_cover(file));

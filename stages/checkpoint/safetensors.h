@@ -43,6 +43,14 @@ struct safetensors;
 /* STATUS_ERR_REFUSED with file, tensor and cause. */
 enum status safetensors_open(const char *path, struct safetensors **file_out);
 
+/* Judges all bytes of a file before anything of them is believed. */
+typedef enum status (*safetensors_judge_fn)(const void *context, const char *path,
+                                            const void *bytes, size_t count);
+
+/* The same where `judge` lets it pass; what it fails with is passed on. */
+enum status safetensors_open_judged(const char *path, safetensors_judge_fn judge,
+                                    const void *context, struct safetensors **file_out);
+
 /* NULL where there is none; lends until close. */
 const struct safetensors_entry *safetensors_find(const struct safetensors *file, const char *name);
 

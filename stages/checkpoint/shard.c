@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "stages/checkpoint/sum.h"
 
 struct shard {
     struct safetensors *file;        /* owns */
@@ -151,7 +151,54 @@ static enum status read_tensors(const char *path, struct shard *shard)
     return STATUS_OK;
 }
 
-enum status shard_open_unsummed(const char *path, struct shard **shard_out)
+/* What a file must be, and who watches. */
+struct expected {
+    const struct manifest_sum *sum;
+    const struct piece_watch *watch;
+};
+
+static enum status sum_pieces(const char *bytes, size_t count, const struct piece_watch *watch,
+                              uint64_t *value_out)
+{
+    struct sum *sum = NULL;
+    size_t done = 0;
+
+    TRY(sum_open(&sum));
+    while (done < count) {
+        size_t piece = pieces_next(count - done);
+
+        sum_add(sum, bytes + done, piece);
+        done += piece;
+        pieces_tell(watch);
+    }
+    *value_out = sum_value(sum);
+    sum_close(&sum);
+    return STATUS_OK;
+}
+
+static enum status check_sum(const void *context, const char *path, const void *bytes, size_t count)
+{
+    const struct expected *expected = context;
+    const struct manifest_sum *sum = expected->sum;
+    uint64_t found = 0;
+
+    if (count != sum->bytes) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: the checkpoint is damaged: expected %" PRIu64 " bytes, found %zu",
+                           path, sum->bytes, count);
+    }
+    TRY(sum_pieces(bytes, count, expected->watch, &found));
+    if (found != sum->xxh3) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: the checkpoint is damaged: expected the XXH3 sum %016" PRIx64
+                           ", found %016" PRIx64,
+                           path, sum->xxh3, found);
+    }
+    return STATUS_OK;
+}
+
+static enum status open_shard(const char *path, const struct expected *expected,
+                              struct shard **shard_out)
 {
     struct shard *shard = calloc(1, sizeof(*shard));
     enum status status = STATUS_OK;
@@ -159,7 +206,8 @@ enum status shard_open_unsummed(const char *path, struct shard **shard_out)
     if (shard == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "%s: no memory", path);
     }
-    status = safetensors_open(path, &shard->file);
+    status =
+        safetensors_open_judged(path, expected != NULL ? check_sum : NULL, expected, &shard->file);
     if (status >= 0) {
         status = read_tensors(path, shard);
     }
@@ -171,36 +219,17 @@ enum status shard_open_unsummed(const char *path, struct shard **shard_out)
     return STATUS_OK;
 }
 
-static enum status check_sum(const char *path, const struct file_map *map,
-                             const struct manifest_sum *sum)
+enum status shard_open(const char *path, const struct manifest_sum *sum,
+                       const struct piece_watch *watch, struct shard **shard_out)
 {
-    uint64_t found = 0;
+    const struct expected expected = {.sum = sum, .watch = watch};
 
-    if (map->bytes != sum->bytes) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "%s: the checkpoint is damaged: expected %" PRIu64 " bytes, found %zu",
-                           path, sum->bytes, map->bytes);
-    }
-    found = manifest_sum_of(map->data, map->bytes);
-    if (found != sum->xxh3) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "%s: the checkpoint is damaged: expected the XXH3 sum %016" PRIx64
-                           ", found %016" PRIx64,
-                           path, sum->xxh3, found);
-    }
-    return STATUS_OK;
+    return open_shard(path, &expected, shard_out);
 }
 
-enum status shard_open(const char *path, const struct manifest_sum *sum, struct shard **shard_out)
+enum status shard_open_unsummed(const char *path, struct shard **shard_out)
 {
-    struct file_map map = {.data = NULL};
-    enum status status = file_map_open(path, &map);
-
-    if (status >= 0) {
-        status = check_sum(path, &map, sum);
-    }
-    file_map_close(&map);
-    return status < 0 ? status : shard_open_unsummed(path, shard_out);
+    return open_shard(path, NULL, shard_out);
 }
 
 size_t shard_count(const struct shard *shard)

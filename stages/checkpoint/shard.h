@@ -26,6 +26,7 @@
 #include "base/status.h"
 #include "mixedprec/params.h"
 #include "stages/checkpoint/manifest.h"
+#include "stages/checkpoint/pieces.h"
 #include "stages/checkpoint/safetensors.h"
 #include "stages/fault.h"
 
@@ -42,6 +43,7 @@ struct shard_writing {
     const struct params *params;
     int32_t replica;
     const struct fault_writing *fault; /* NULL: none */
+    const struct piece_watch *watch;   /* NULL: nobody */
 };
 
 /* Writes, sums and syncs the file. After a failure nothing is at `path`. */
@@ -50,10 +52,13 @@ enum status shard_write(const struct shard_writing *writing, struct manifest_sum
 struct shard;
 
 /* Maps the file and looks at all of it: STATUS_ERR_REFUSED, naming it, what is expected and what is
- * found, where it is missing or has another size or sum than `sum`, or is no shard. */
-enum status shard_open(const char *path, const struct manifest_sum *sum, struct shard **shard_out);
+ * found, where it is missing or has another size or sum than `sum`, or is no shard. `watch` is told of
+ * each piece that is summed; NULL: nobody. */
+enum status shard_open(const char *path, const struct manifest_sum *sum,
+                       const struct piece_watch *watch, struct shard **shard_out);
 
-/* The same without `sum`: for a look at what is in it. */
+/* The same without `sum`: for a look at what is in it, or where somebody else sums it. Reads no more of it
+ * than what says where its tensors lie. */
 enum status shard_open_unsummed(const char *path, struct shard **shard_out);
 
 /* What the file has of one tensor. */

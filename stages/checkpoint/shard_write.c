@@ -3,18 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "base/check.h"
 #include "base/file.h"
 #include "stages/checkpoint/shard.h"
+#include "stages/checkpoint/sum.h"
 
 #define ENTRIES_EACH 3   /* of a tensor: main, two moments */
 #define PLACE_BYTES  320 /* of a tensor's place as JSON: eight numbers */
-
-/* Summed and written at a time: small enough to be still in a cache when it is written. */
-#define PUT_BYTES ((size_t)1 << 20)
 
 bool shard_has(const struct param *param, int32_t replica)
 {
@@ -110,19 +105,27 @@ static enum status make_tables(const struct shard_writing *writing, struct table
 /* A file that is summed as it grows. */
 struct output {
     struct file_writer writer;
-    XXH3_state_t *sum;
+    struct sum *sum;
     size_t done;
+    size_t drained; /* of them, handed to the disk */
     const struct fault_writing *fault;
+    const struct piece_watch *watch;
 };
 
 static enum status put_piece(struct output *output, const void *bytes, size_t count)
 {
     size_t room = fault_room(output->fault, output->done, count);
 
-    (void)XXH3_64bits_update(output->sum, bytes, count);
+    sum_add(output->sum, bytes, count);
     TRY(file_writer_put(&output->writer, bytes, room));
     output->done += room;
-    return room == count ? STATUS_OK : fault_write(output->fault, output->writer.temporary);
+    TRY(room == count ? STATUS_OK : fault_write(output->fault, output->writer.temporary));
+    if (output->done - output->drained >= PIECES_DRAIN_BYTES) {
+        TRY(file_writer_drain(&output->writer));
+        output->drained = output->done;
+    }
+    pieces_tell(output->watch);
+    return STATUS_OK;
 }
 
 static enum status put(struct output *output, const void *bytes, size_t count)
@@ -130,7 +133,7 @@ static enum status put(struct output *output, const void *bytes, size_t count)
     size_t done = 0;
 
     while (done < count) {
-        size_t piece = count - done < PUT_BYTES ? count - done : PUT_BYTES;
+        size_t piece = pieces_next(count - done);
 
         TRY(put_piece(output, (const char *)bytes + done, piece));
         done += piece;
@@ -154,23 +157,21 @@ static enum status write_file(const struct shard_writing *writing,
                               const struct safetensors_layout *layout, const struct tables *tables,
                               struct manifest_sum *sum_out)
 {
-    struct output output = {.sum = XXH3_createState(), .fault = writing->fault};
+    struct output output = {.fault = writing->fault, .watch = writing->watch};
     enum status status = STATUS_OK;
 
-    if (output.sum == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "writing %s: no memory to sum it", writing->path);
-    }
-    (void)XXH3_64bits_reset(output.sum);
+    TRY(sum_open(&output.sum));
     TRY_OR(done, status, file_writer_open(writing->path, &output.writer));
     TRY_OR(done, status, put_all(&output, layout, tables));
     TRY_OR(done, status, file_writer_commit(&output.writer));
+    pieces_tell(output.watch);
     *sum_out = (struct manifest_sum){
         .bytes = output.done,
-        .xxh3 = XXH3_64bits_digest(output.sum),
+        .xxh3 = sum_value(output.sum),
     };
 done:
     file_writer_discard(&output.writer);
-    (void)XXH3_freeState(output.sum);
+    sum_close(&output.sum);
     return status;
 }
 

@@ -15,36 +15,47 @@
 #define LATEST_BYTES_MOST 256
 #define PREFIX            "step-"
 #define PARTIAL           ".partial"
-#define DISCARDED         "discarded"
+#define DISCARDED         ".discarded"
+
+/* What the name of a checkpoint's folder ends in. */
+enum ending {
+    ENDING_WHOLE,
+    ENDING_PARTIAL,
+    ENDING_DISCARDED
+};
+
+static const char *const endings[] = {"", PARTIAL, DISCARDED};
+
+static void name_of(int64_t step, enum ending ending, char *name)
+{
+    (void)snprintf(name, STORE_NAME_BYTES, PREFIX "%08lld%s", (long long)step, endings[ending]);
+}
+
+static enum status path_of(const char *directory, int64_t step, enum ending ending, char *path)
+{
+    char name[STORE_NAME_BYTES];
+
+    name_of(step, ending, name);
+    return folder_path(directory, name, path);
+}
 
 void store_name(int64_t step, char *name)
 {
-    (void)snprintf(name, STORE_NAME_BYTES, PREFIX "%08lld", (long long)step);
-}
-
-static void partial_name(int64_t step, char *name)
-{
-    (void)snprintf(name, STORE_NAME_BYTES, PREFIX "%08lld" PARTIAL, (long long)step);
+    name_of(step, ENDING_WHOLE, name);
 }
 
 enum status store_partial_path(const char *directory, int64_t step, char *path)
 {
-    char name[STORE_NAME_BYTES];
-
-    partial_name(step, name);
-    return folder_path(directory, name, path);
+    return path_of(directory, step, ENDING_PARTIAL, path);
 }
 
 static enum status whole_path(const char *directory, int64_t step, char *path)
 {
-    char name[STORE_NAME_BYTES];
-
-    store_name(step, name);
-    return folder_path(directory, name, path);
+    return path_of(directory, step, ENDING_WHOLE, path);
 }
 
-/* Whether `name` is one that store_name() makes, or its partial one. */
-static bool read_name(const char *name, int64_t *step_out, bool *partial_out)
+/* Whether `name` is one that name_of() makes. */
+static bool read_name(const char *name, int64_t *step_out, enum ending *ending_out)
 {
     char expected[STORE_NAME_BYTES];
     char *end = NULL;
@@ -53,12 +64,13 @@ static bool read_name(const char *name, int64_t *step_out, bool *partial_out)
         return false;
     }
     *step_out = strtoll(name + sizeof(PREFIX) - 1, &end, 10);
-    *partial_out = strcmp(end, PARTIAL) == 0;
-    if (*partial_out) {
-        partial_name(*step_out, expected);
-    } else {
-        store_name(*step_out, expected);
+    *ending_out = ENDING_WHOLE;
+    for (int ending = ENDING_PARTIAL; ending <= ENDING_DISCARDED; ending++) {
+        if (strcmp(end, endings[ending]) == 0) {
+            *ending_out = (enum ending)ending;
+        }
     }
+    name_of(*step_out, *ending_out, expected);
     return *step_out >= 0 && strcmp(name, expected) == 0;
 }
 
@@ -68,12 +80,15 @@ struct listing {
     size_t count;
     int64_t *partials; /* owns */
     size_t partial_count;
+    int64_t *discarded; /* owns */
+    size_t discarded_count;
 };
 
 static void release(struct listing *listing)
 {
     free(listing->steps);
     free(listing->partials);
+    free(listing->discarded);
     *listing = (struct listing){.steps = NULL};
 }
 
@@ -124,13 +139,15 @@ static enum status list(const char *directory, struct listing *listing)
     }
     while (good && (entry = readdir(folder)) != NULL) {
         int64_t step = 0;
-        bool partial = false;
+        enum ending ending = ENDING_WHOLE;
 
-        if (!read_name(entry->d_name, &step, &partial)) {
+        if (!read_name(entry->d_name, &step, &ending)) {
             continue;
         }
-        if (partial) {
+        if (ending == ENDING_PARTIAL) {
             good = append(&listing->partials, &listing->partial_count, step);
+        } else if (ending == ENDING_DISCARDED) {
+            good = append(&listing->discarded, &listing->discarded_count, step);
         } else if (has_manifest(directory, step)) {
             good = append(&listing->steps, &listing->count, step);
         }
@@ -152,7 +169,7 @@ static enum status read_latest(const char *directory, int64_t *step_out)
     char path[FILE_PATH_BYTES];
     char *text = NULL;
     size_t count = 0;
-    bool partial = false;
+    enum ending ending = ENDING_WHOLE;
     enum status status = STATUS_OK;
 
     *step_out = -1;
@@ -162,7 +179,7 @@ static enum status read_latest(const char *directory, int64_t *step_out)
     }
     TRY(file_read(path, LATEST_BYTES_MOST, &text, &count));
     text[strcspn(text, "\r\n")] = '\0';
-    if (!read_name(text, step_out, &partial) || partial) {
+    if (!read_name(text, step_out, &ending) || ending != ENDING_WHOLE) {
         status = status_fail(STATUS_ERR_REFUSED,
                              "%s: expected the name of a checkpoint beside it, as step-00000010, "
                              "found \"%.64s\"",
@@ -265,6 +282,19 @@ bool store_find_older(const char *directory, int64_t step, char *path)
     return found;
 }
 
+static size_t add_names(const int64_t *steps, size_t count, enum ending ending, size_t used,
+                        char *text, size_t text_bytes)
+{
+    for (size_t i = 0; i < count && used < text_bytes; i++) {
+        char name[STORE_NAME_BYTES];
+
+        name_of(steps[i], ending, name);
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used == 0 ? "" : ", ", name);
+    }
+    return used;
+}
+
 int32_t store_partials(const char *directory, char *text, size_t text_bytes)
 {
     struct listing listing;
@@ -275,33 +305,36 @@ int32_t store_partials(const char *directory, char *text, size_t text_bytes)
     if (list(directory, &listing) < 0) {
         return 0;
     }
-    for (size_t i = 0; i < listing.partial_count && used < text_bytes; i++) {
-        char name[STORE_NAME_BYTES];
-
-        partial_name(listing.partials[i], name);
-        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", i == 0 ? "" : ", ", name);
-    }
-    count = (int32_t)listing.partial_count;
+    used = add_names(listing.partials, listing.partial_count, ENDING_PARTIAL, 0, text, text_bytes);
+    (void)add_names(listing.discarded, listing.discarded_count, ENDING_DISCARDED, used, text,
+                    text_bytes);
+    count = (int32_t)(listing.partial_count + listing.discarded_count);
     release(&listing);
     return count;
+}
+
+static enum status remove_those(const char *directory, const int64_t *steps, size_t count,
+                                enum ending ending)
+{
+    for (size_t i = 0; i < count; i++) {
+        char path[FILE_PATH_BYTES];
+
+        TRY(path_of(directory, steps[i], ending, path));
+        TRY(folder_remove(path));
+    }
+    return STATUS_OK;
 }
 
 static enum status remove_partials(const char *directory)
 {
     struct listing listing;
-    char discarded[FILE_PATH_BYTES];
     enum status status = STATUS_OK;
 
-    TRY(folder_path(directory, DISCARDED, discarded));
-    TRY(folder_remove(discarded));
     TRY(list(directory, &listing));
-    for (size_t i = 0; i < listing.partial_count && status >= 0; i++) {
-        char path[FILE_PATH_BYTES];
-
-        status = store_partial_path(directory, listing.partials[i], path);
-        if (status >= 0) {
-            status = folder_remove(path);
-        }
+    status = remove_those(directory, listing.partials, listing.partial_count, ENDING_PARTIAL);
+    if (status >= 0) {
+        status =
+            remove_those(directory, listing.discarded, listing.discarded_count, ENDING_DISCARDED);
     }
     release(&listing);
     return status;
@@ -374,7 +407,7 @@ void store_discard(const char *directory, int64_t step)
     char discarded[FILE_PATH_BYTES];
 
     if (store_partial_path(directory, step, partial) < 0 ||
-        folder_path(directory, DISCARDED, discarded) < 0) {
+        path_of(directory, step, ENDING_DISCARDED, discarded) < 0) {
         return;
     }
     folder_discard(discarded); /* of an earlier attempt */
@@ -397,12 +430,7 @@ static enum status empty(const char *directory)
     }
     TRY(remove_partials(directory));
     TRY(list(directory, &listing));
-    for (size_t i = 0; i < listing.count && status >= 0; i++) {
-        status = whole_path(directory, listing.steps[i], path);
-        if (status >= 0) {
-            status = folder_remove(path);
-        }
-    }
+    status = remove_those(directory, listing.steps, listing.count, ENDING_WHOLE);
     release(&listing);
     return status;
 }

@@ -3,7 +3,7 @@
  *
  *     step-00000010/           a whole checkpoint, the one after step 10
  *     step-00000020.partial/   one that is being written, or that a death has left
- *     discarded/               one that has failed, as long as it takes to remove it
+ *     step-00000020.discarded/ one that has failed, as long as it takes to remove it
  *     latest                   a line: the name of the one to go on from
  *     lock                     held as long as a run lives that saves here (stages/run_directory.h)
  *
@@ -59,7 +59,8 @@ bool store_has_any(const char *directory);
  * are there with their sizes. False where there is none. Leaves the last failure of the thread as it is. */
 bool store_find_older(const char *directory, int64_t step, char *path);
 
-/* Names of partial folders, into `text`, cut to it: "step-00000020.partial"; how many there are. */
+/* Names of folders that are no checkpoint and were to be one, partial and discarded ones, into `text`, cut to it:
+ * "step-00000020.partial"; how many there are. */
 int32_t store_partials(const char *directory, char *text, size_t text_bytes);
 
 /* Makes the directory, and in it the empty folder of the checkpoint after `step`; removes what deaths

@@ -73,8 +73,27 @@ static const struct safetensors_entry *find_param(const struct safetensors *file
     return entry;
 }
 
+/* One file that is read. */
+struct import {
+    const struct safetensors *file;
+    const char *path;
+    const char *prefix;
+    const struct piece_watch *watch;
+    size_t untold; /* bytes since the watch was told */
+};
+
+static void count_bytes(struct import *import, size_t bytes)
+{
+    import->untold += bytes;
+    if (import->untold >= PIECE_BYTES) {
+        import->untold = 0;
+        pieces_tell(import->watch);
+    }
+}
+
 /* In blocks, because a file's data may begin at any byte. */
-static void put_run(struct param *param, const struct param_run *run, const void *data)
+static void put_run(struct import *import, struct param *param, const struct param_run *run,
+                    const void *data)
 {
     float values[BLOCK_ELEMS];
 
@@ -84,13 +103,14 @@ static void put_run(struct param *param, const struct param_run *run, const void
         memcpy(values, (const char *)data + (run->whole + done) * sizeof(float),
                count * sizeof(float));
         param_put(param, run->here + done, count, values);
+        count_bytes(import, count * sizeof(float));
     }
 }
 
-static enum status import_param(const struct safetensors *file, const char *path,
-                                const char *prefix, struct param *param)
+static enum status import_param(struct import *import, struct param *param)
 {
-    const struct safetensors_entry *entry = find_param(file, path, prefix, param);
+    const struct safetensors_entry *entry =
+        find_param(import->file, import->path, import->prefix, param);
 
     if (entry == NULL) {
         return STATUS_ERR_REFUSED;
@@ -98,7 +118,7 @@ static enum status import_param(const struct safetensors *file, const char *path
     for (int64_t r = 0; r < param_runs(param); r++) {
         struct param_run run = param_run_at(param, r);
 
-        put_run(param, &run, entry->data);
+        put_run(import, param, &run, entry->data);
     }
     return STATUS_OK;
 }
@@ -129,21 +149,24 @@ enum status weights_check_import(const char *path, const char *prefix,
 }
 
 enum status weights_import(const char *path, const char *prefix, struct params *params,
-                           const struct head_memory *head, const struct model_shape *shape)
+                           const struct head_memory *head, const struct model_shape *shape,
+                           const struct piece_watch *watch)
 {
+    struct import import = {.path = path, .prefix = prefix, .watch = watch};
     struct safetensors *file = NULL;
     struct param wte;
     enum status status = STATUS_OK;
 
     TRY(safetensors_open(path, &file));
+    import.file = file;
     for (int32_t i = 0; i < params->count && status >= 0; i++) {
-        status = import_param(file, path, prefix, &params->table[i]);
+        status = import_param(&import, &params->table[i]);
     }
     if (status >= 0 && head->copy != NULL) {
         parameters_word_embedding(shape, &wte);
         wte.type = params->type;
         wte.weight = head->copy;
-        status = import_param(file, path, prefix, &wte);
+        status = import_param(&import, &wte);
     }
     safetensors_close(&file);
     return status;

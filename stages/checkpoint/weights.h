@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "mixedprec/params.h"
+#include "stages/checkpoint/pieces.h"
 #include "stages/checkpoint/safetensors.h"
 #include "stages/config.h"
 #include "stages/model/parameters.h"
@@ -23,9 +24,11 @@ extern "C" {
 
 /* Fills this rank's parameters, and the head's copy where there is one, from `path`: the entry of
  * a parameter is `prefix` + its name, and has its whole shape. Missing, of another type or shape: STATUS_ERR_REFUSED with
- * file, name and both shapes; some parameters may have been filled then. */
+ * file, name and both shapes; some parameters may have been filled then. `watch` is told of what is
+ * read; NULL: nobody. */
 enum status weights_import(const char *path, const char *prefix, struct params *params,
-                           const struct head_memory *head, const struct model_shape *shape);
+                           const struct head_memory *head, const struct model_shape *shape,
+                           const struct piece_watch *watch);
 
 /* Whether `path` has all parameters of the whole model, in type and shape; reads its header only.
  * Refuses as weights_import() does, and names checkpoint.import where there is no such file. */
@@ -42,8 +45,9 @@ struct weights_file {
     const char *directory; /* borrows */
     int32_t stage;
     int32_t stages;
-    int32_t shard;   /* 0 … tp-1 */
-    int32_t replica; /* 0 … dp-1 */
+    int32_t shard;                   /* 0 … tp-1 */
+    int32_t replica;                 /* 0 … dp-1 */
+    const struct piece_watch *watch; /* borrows; told of what is written; NULL: nobody */
 };
 
 /*
@@ -53,7 +57,7 @@ struct weights_file {
  *     the first begins · a round of all · each writes · a round · the first ends
  *
  * The first is shard 0 of replica 0. The rounds are the caller's. Until the end the file has a
- * temporary name, so that its own never stands for half of it; a call that fails removes it.
+ * temporary name, so that its own never stands for half of it; after a failure weights_export_discard() removes it.
  * Parameters that are not sharded are those of shard 0. Each replica writes its slice of a sliced
  * one, replica 0 those that are not sliced.
  */

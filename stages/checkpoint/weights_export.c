@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "stages/checkpoint/weights.h"
 
 #define NAME_BYTES 64
@@ -23,24 +24,12 @@ static void file_name(int32_t stage, int32_t stages, char *name)
     }
 }
 
-static enum status join_path(const char *directory, const char *name, char *path)
-{
-    int used = snprintf(path, FILE_PATH_BYTES, "%s/%s", directory, name);
-
-    if (used < 0 || used >= FILE_PATH_BYTES) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "writing weights: %s/%s: the path has %d bytes, at most %d are possible",
-                           directory, name, used, FILE_PATH_BYTES - 1);
-    }
-    return STATUS_OK;
-}
-
 static enum status file_path(const struct weights_file *file, char *path)
 {
     char name[NAME_BYTES];
 
     file_name(file->stage, file->stages, name);
-    return join_path(file->directory, name, path);
+    return folder_path(file->directory, name, path);
 }
 
 /* The file's layout, the same on every shard: names and whole shapes do not depend on it. */
@@ -125,8 +114,40 @@ static enum status check_header(const struct file_shared *shared,
     return status;
 }
 
+/* This rank's part of the file as it is written. */
+struct part {
+    struct file_shared *shared;
+    const struct piece_watch *watch;
+    size_t undrained; /* bytes that were not handed to the disk yet */
+};
+
+static enum status put_piece(struct part *part, size_t at, const void *bytes, size_t count)
+{
+    TRY(file_shared_put(part->shared, at, bytes, count));
+    part->undrained += count;
+    if (part->undrained >= PIECES_DRAIN_BYTES) {
+        TRY(file_shared_drain(part->shared));
+        part->undrained = 0;
+    }
+    pieces_tell(part->watch);
+    return STATUS_OK;
+}
+
+static enum status put_bytes(struct part *part, size_t at, const void *bytes, size_t count)
+{
+    size_t done = 0;
+
+    while (done < count) {
+        size_t piece = pieces_next(count - done);
+
+        TRY(put_piece(part, at + done, (const char *)bytes + done, piece));
+        done += piece;
+    }
+    return STATUS_OK;
+}
+
 /* What this replica owns of a stretch, which may be nothing. */
-static enum status put_run(const struct file_shared *shared, size_t at, const struct param *param,
+static enum status put_run(struct part *part, size_t at, const struct param *param,
                            const struct param_run *run)
 {
     size_t own_end = param->own_first + param->own_elems;
@@ -137,16 +158,16 @@ static enum status put_run(const struct file_shared *shared, size_t at, const st
     if (begin >= end) {
         return STATUS_OK;
     }
-    return file_shared_put(shared, at + (run->whole + (begin - run->here)) * sizeof(float),
-                           param->main + (begin - param->own_first), (end - begin) * sizeof(float));
+    return put_bytes(part, at + (run->whole + (begin - run->here)) * sizeof(float),
+                     param->main + (begin - param->own_first), (end - begin) * sizeof(float));
 }
 
-static enum status put_param(const struct file_shared *shared, size_t at, const struct param *param)
+static enum status put_param(struct part *part, size_t at, const struct param *param)
 {
     for (int64_t r = 0; r < param_runs(param); r++) {
         struct param_run run = param_run_at(param, r);
 
-        TRY(put_run(shared, at, param, &run));
+        TRY(put_run(part, at, param, &run));
     }
     return STATUS_OK;
 }
@@ -158,17 +179,17 @@ static bool writes(const struct weights_file *file, const struct param *param)
 }
 
 /* This rank's part of the file. */
-static enum status put_params(const struct file_shared *shared,
-                              const struct safetensors_layout *layout,
+static enum status put_params(struct file_shared *shared, const struct safetensors_layout *layout,
                               const struct weights_file *file, const struct params *params)
 {
+    struct part part = {.shared = shared, .watch = file->watch};
     enum status status = STATUS_OK;
 
     for (int32_t i = 0; i < params->count; i++) {
         const struct param *param = &params->table[i];
 
         if (status >= 0 && writes(file, param)) {
-            status = put_param(shared, layout->at[i], param);
+            status = put_param(&part, layout->at[i], param);
         }
     }
     return status;
@@ -193,14 +214,9 @@ done:
 enum status weights_export_write(const struct weights_file *file, const struct params *params)
 {
     char path[FILE_PATH_BYTES];
-    enum status status = STATUS_OK;
 
     TRY(file_path(file, path));
-    status = put_shard(path, file, params);
-    if (status < 0) {
-        file_shared_remove(path);
-    }
-    return status;
+    return put_shard(path, file, params);
 }
 
 enum status weights_export_end(const struct weights_file *file)
@@ -249,7 +265,7 @@ static enum status write_json(const char *directory, const char *name, json_t *o
     if (text == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "writing %s/%s", directory, name);
     }
-    status = join_path(directory, name, path);
+    status = folder_path(directory, name, path);
     if (status >= 0) {
         status = file_write(path, text, strlen(text));
     }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "collectives/job_directory.h"
 #include "stages/agent/crew.h"
@@ -103,18 +104,17 @@ done:
 }
 
 static enum status choose_log_dir(const struct config *config, const struct agent_options *options,
-                                  char *log_dir, size_t log_dir_bytes)
+                                  char *log_dir)
 {
     if (options->log_dir == NULL) {
-        return run_directory_path(config, "logs", log_dir, log_dir_bytes);
+        return folder_path(config->train.run_dir, "logs", log_dir);
     }
-    if (strlen(options->log_dir) >= log_dir_bytes) {
-        return status_fail(
-            STATUS_ERR_REFUSED,
-            "weir agent: --log-dir: the path has %zu bytes, at most %zu are possible",
-            strlen(options->log_dir), log_dir_bytes - 1);
+    if (strlen(options->log_dir) >= FILE_PATH_BYTES) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "weir agent: --log-dir: the path has %zu bytes, at most %d are possible",
+                           strlen(options->log_dir), FILE_PATH_BYTES - 1);
     }
-    (void)snprintf(log_dir, log_dir_bytes, "%s", options->log_dir);
+    (void)snprintf(log_dir, FILE_PATH_BYTES, "%s", options->log_dir);
     return STATUS_OK;
 }
 
@@ -237,7 +237,7 @@ static enum status start_job(const struct config *config, const struct agent_opt
     }
     TRY(train_check(config, crew.processes));
     run_directory_stamp(config, &attempts.before);
-    TRY(choose_log_dir(config, options, log_dir, sizeof(log_dir)));
+    TRY(choose_log_dir(config, options, log_dir));
     TRY(file_make_directories(log_dir));
     status = run_attempts(&attempts, &crew, arguments);
     free(attempts.arguments);

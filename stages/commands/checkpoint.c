@@ -74,6 +74,8 @@ static void print_head(const char *path, const struct manifest *manifest)
                  " of %" PRId64 "\n",
                  manifest->consumed, manifest->consumed / manifest->sequences + 1,
                  manifest->consumed % manifest->sequences + 1, manifest->sequences);
+    (void)printf("             of a file of %" PRIu64 " bytes, XXH3 %016" PRIx64 "\n",
+                 manifest->data.bytes, manifest->data.xxh3);
     (void)printf("layout       pp %d, tp %d, dp %d; %" PRId64 " threads a rank; %s\n", layout->pp,
                  layout->tp, layout->dp, manifest->threads, manifest->variant);
     (void)printf("loss scale   %g, %" PRId64 " good steps, hysteresis %" PRId64 "\n",

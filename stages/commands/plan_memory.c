@@ -11,19 +11,6 @@
 /* Of more stages the first, the last and the largest tell enough. */
 #define MOST_LISTED_STAGES 32
 
-static enum status measure_ranks(struct plan_memory *memory, const struct plan *lowered,
-                                 const struct plan *evaluation)
-{
-    for (int32_t rank = 0; rank < memory->count; rank++) {
-        TRY(engine_measure_rank(memory->config, lowered, evaluation, memory->count, rank,
-                                &memory->ranks[rank]));
-        if (memory->ranks[rank].total_bytes > memory->ranks[memory->largest].total_bytes) {
-            memory->largest = rank;
-        }
-    }
-    return STATUS_OK;
-}
-
 static enum status measure_zero_stages(struct plan_memory *memory, const struct plan *lowered,
                                        const struct plan *evaluation)
 {
@@ -40,7 +27,7 @@ static enum status measure_zero_stages(struct plan_memory *memory, const struct 
         changed->parallel.zero_stage = stage;
         status = engine_measure_rank(changed, lowered, evaluation, memory->count, memory->largest,
                                      &table);
-        memory->state_each[stage] = status >= 0 ? memory_state_each(&table) : 0.0;
+        memory->state_each[stage] = status >= 0 ? memory_shared_each(&table) : 0.0;
     }
     free(changed);
     return status;
@@ -64,7 +51,9 @@ enum status plan_memory_make(const struct config *config, const struct plan *low
         return status_fail(STATUS_ERR_NO_MEMORY, "plan: the memory of %d ranks", memory_out->count);
     }
     TRY_OR(done, status, plan_prove_evaluation(lowered, &evaluation));
-    TRY_OR(done, status, measure_ranks(memory_out, lowered, evaluation));
+    TRY_OR(done, status,
+           engine_measure_job(config, lowered, evaluation, memory_out->count, memory_out->ranks,
+                              &memory_out->largest));
     status = measure_zero_stages(memory_out, lowered, evaluation);
 done:
     plan_destroy(&evaluation);
@@ -193,8 +182,10 @@ static void print_state(const struct plan_memory *memory, const char *prefix, FI
     }
     (void)fprintf(out, "\n");
     if (config->parallel.dp > 1) {
-        (void)fprintf(out, "%s            ZeRO at dp %lld: %.1f bytes without", prefix,
-                      (long long)config->parallel.dp, memory->state_each[0]);
+        (void)fprintf(out,
+                      "%s            ZeRO at dp %lld, with layers that are whole for a while: %.1f "
+                      "bytes without",
+                      prefix, (long long)config->parallel.dp, memory->state_each[0]);
         for (int stage = 1; stage < PLAN_MEMORY_ZERO_STAGES; stage++) {
             (void)fprintf(out, ", %.1f with zero_stage %d", memory->state_each[stage], stage);
         }

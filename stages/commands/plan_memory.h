@@ -27,7 +27,8 @@ struct plan_memory {
     struct memory_table *ranks;  /* owns; by rank of the job */
     int32_t count;
     int32_t largest; /* the first rank with the largest total */
-    /* Of that rank, by parallel.zero_stage: bytes of state a parameter. */
+    /* Of that rank, by parallel.zero_stage: bytes of state a parameter, with the layers that are whole for a
+     * while (memory_shared_each()). */
     double state_each[PLAN_MEMORY_ZERO_STAGES];
 };
 

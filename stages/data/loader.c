@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "tensor/arena.h"
 
 #define BUFFERS 2
 
@@ -23,6 +24,7 @@ struct buffer {
 struct loader {
     struct loader_config config; /* set at open */
     int64_t step_samples;        /* of the global batch; set at open */
+    struct arena arena;          /* owns; what `buffers` point into */
     struct buffer buffers[BUFFERS];
     pthread_t thread;
     bool started; /* the thread runs; private to open and close */
@@ -132,40 +134,73 @@ static void *run(void *argument)
     return NULL;
 }
 
-static enum status allocate_buffers(struct loader *loader)
+/* Tokens of a step of this replica. So few that no sum of their buffers is an overflow. */
+static enum status count_elements(const struct loader_config *config, size_t *elements_out)
 {
-    const struct loader_config *config = &loader->config;
     size_t elements = 0;
     bool fits = !__builtin_mul_overflow(config->microbatches, config->sampler.micro_batch_size,
                                         &elements) &&
                 !__builtin_mul_overflow(elements, config->positions, &elements) &&
-                elements < SIZE_MAX / sizeof(int32_t);
+                elements <= SIZE_MAX / 1024;
 
-    for (int i = 0; i < BUFFERS && fits; i++) {
-        struct buffer *buffer = &loader->buffers[i];
+    *elements_out = elements;
+    return fits ? STATUS_OK
+                : status_fail(STATUS_ERR_NO_MEMORY,
+                              "data loader: no memory for %" PRId64 " micro-batches of %" PRId64
+                              " x %" PRId64 " tokens, twice",
+                              config->microbatches, config->sampler.micro_batch_size,
+                              config->positions);
+}
 
+/* Measures, or places. */
+static void carve(struct arena *arena, const struct loader_config *config, size_t elements,
+                  struct buffer *buffers)
+{
+    for (int i = 0; i < BUFFERS; i++) {
+        struct buffer *buffer = &buffers[i];
+
+        *buffer = (struct buffer){.tokens = NULL};
         if (config->wants_tokens) {
-            buffer->tokens = calloc(elements, sizeof(*buffer->tokens));
-            fits = buffer->tokens != NULL;
+            buffer->tokens = arena_take(arena, elements, sizeof(*buffer->tokens));
         }
-        if (config->wants_types && fits) {
-            buffer->types = calloc(elements, sizeof(*buffer->types));
-            fits = buffer->types != NULL;
+        if (config->wants_types) {
+            buffer->types = arena_take(arena, elements, sizeof(*buffer->types));
         }
-        if (config->wants_targets && fits) {
-            buffer->targets = calloc(elements, sizeof(*buffer->targets));
-            buffer->mask = calloc(elements, sizeof(*buffer->mask));
-            fits = buffer->targets != NULL && buffer->mask != NULL;
+        if (config->wants_targets) {
+            buffer->targets = arena_take(arena, elements, sizeof(*buffer->targets));
+            buffer->mask = arena_take_floats(arena, elements);
         }
     }
-    if (!fits) {
-        return status_fail(STATUS_ERR_NO_MEMORY,
-                           "data loader: no memory for %" PRId64 " micro-batches of %" PRId64
-                           " x %" PRId64 " tokens, twice",
-                           config->microbatches, config->sampler.micro_batch_size,
-                           config->positions);
-    }
+}
+
+static enum status allocate_buffers(struct loader *loader)
+{
+    size_t elements = 0;
+
+    TRY(count_elements(&loader->config, &elements));
+    arena_measure(&loader->arena, "data loader");
+    carve(&loader->arena, &loader->config, elements, loader->buffers);
+    TRY(arena_allocate(&loader->arena, true));
+    carve(&loader->arena, &loader->config, elements, loader->buffers);
     return STATUS_OK;
+}
+
+enum status loader_plan_bytes(const struct loader_config *config, size_t *bytes_out)
+{
+    struct buffer buffers[BUFFERS];
+    struct arena arena;
+    size_t elements = 0;
+
+    TRY(count_elements(config, &elements));
+    arena_measure(&arena, "data loader");
+    carve(&arena, config, elements, buffers);
+    *bytes_out = arena.planned_bytes;
+    return STATUS_OK;
+}
+
+size_t loader_used_bytes(const struct loader *loader)
+{
+    return loader != NULL ? loader->arena.used_bytes : 0;
 }
 
 /* Waits count on CLOCK_MONOTONIC, as all deadlines do. */
@@ -313,12 +348,7 @@ void loader_close(struct loader **loader)
         (void)pthread_mutex_unlock(&closing->mutex);
         (void)pthread_join(closing->thread, NULL);
     }
-    for (int i = 0; i < BUFFERS; i++) {
-        free(closing->buffers[i].tokens);
-        free(closing->buffers[i].types);
-        free(closing->buffers[i].targets);
-        free(closing->buffers[i].mask);
-    }
+    arena_release(&closing->arena);
     (void)pthread_cond_destroy(&closing->changed);
     (void)pthread_mutex_destroy(&closing->mutex);
     free(closing);

@@ -3,12 +3,13 @@
  *
  * The first virtual stage reads tokens (and token types), the last one targets and mask; a rank that is neither has
  * no loader. loader_take() gives the batch of a step; while that step runs, the thread fills the
- * next one. Two sets of buffers, allocated at open.
+ * next one. Two sets of buffers, allocated at open: what they take is known before.
  */
 #ifndef STAGES_DATA_LOADER_H
 #define STAGES_DATA_LOADER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/cancel.h"
@@ -45,6 +46,13 @@ struct loader_config {
      * none. */
     int64_t limit;
 };
+
+/* What a loader with `config` will take for its buffers; needs neither `dataset` nor `sampler.samples`.
+ * STATUS_ERR_NO_MEMORY where no machine has that much. */
+enum status loader_plan_bytes(const struct loader_config *config, size_t *bytes_out);
+
+/* What it has taken for them, which is as much; 0 for NULL. */
+size_t loader_used_bytes(const struct loader *loader);
 
 /* Starts the thread, which begins at once with the first step's batch. */
 enum status loader_open(const struct loader_config *config, struct loader **loader_out);

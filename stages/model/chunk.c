@@ -377,9 +377,12 @@ enum status chunk_backward_weight(struct chunk *chunk, int32_t slot_index, int32
     for (int32_t i = chunk->range.layers - 1; i >= 0; i--) {
         struct layer_stash stash = layer_stash_join(&slot->layers[i], &set->again[i]);
         struct layer layer = layer_of(chunk, slot, i);
+        const struct chunk_hook *hook = io->hook;
 
+        TRY(hook != NULL ? hook->begin(hook->context, layer.number, i) : STATUS_OK);
         TRY(layer_backward_weight(&layer, &stash, &set->layers[i],
                                   layer_doutput(chunk, set, io, i)));
+        TRY(hook != NULL ? hook->end(hook->context, layer.number, i) : STATUS_OK);
     }
     return chunk->range.has_embedding
                ? embedding_backward(chunk, slot, embedding_doutput(chunk, set, io))

@@ -78,19 +78,27 @@ struct chunk {
     struct device *device;       /* borrows until release */
 };
 
+/* Called before and after W of each layer, the `layer`-th of the chunk and `number` in the model. */
+struct chunk_hook {
+    enum status (*begin)(void *context, int32_t number, int32_t layer);
+    enum status (*end)(void *context, int32_t number, int32_t layer);
+    void *context;
+};
+
 /* The two ends of a micro-batch's way through the chunk; what does not apply is NULL. */
 struct chunk_io {
-    const void *input;      /* F: (n,C), from the previous virtual stage */
-    void *output;           /* F: (n,C), for the next virtual stage */
-    const void *doutput;    /* I, W: (n,C), from the next virtual stage */
-    void *dinput;           /* I: (n,C), for the previous virtual stage */
-    const int32_t *tokens;  /* F: (B,T), with the embedding */
-    const int32_t *types;   /* F: (B,T), with the embedding of a model with token types */
-    const int32_t *targets; /* F: (B,T), with the head */
-    const float *mask;      /* F: (B,T), with the head */
-    int64_t first_sample;   /* running number, in the whole run, of the first sequence */
-    float loss_seed;        /* F, with the head: loss scale / targets of the global batch */
-    double loss_sum;        /* F, with the head: written */
+    const void *input;             /* F: (n,C), from the previous virtual stage */
+    void *output;                  /* F: (n,C), for the next virtual stage */
+    const void *doutput;           /* I, W: (n,C), from the next virtual stage */
+    void *dinput;                  /* I: (n,C), for the previous virtual stage */
+    const int32_t *tokens;         /* F: (B,T), with the embedding */
+    const int32_t *types;          /* F: (B,T), with the embedding of a model with token types */
+    const int32_t *targets;        /* F: (B,T), with the head */
+    const float *mask;             /* F: (B,T), with the head */
+    int64_t first_sample;          /* running number, in the whole run, of the first sequence */
+    float loss_seed;               /* F, with the head: loss scale / targets of the global batch */
+    double loss_sum;               /* F, with the head: written */
+    const struct chunk_hook *hook; /* W; may be NULL */
 };
 
 /* Plans the buffers for `slots` and `gradients` of the plan; sizes are then in the arenas. The

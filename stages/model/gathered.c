@@ -5,18 +5,8 @@
 
 #include "base/check.h"
 
-/* All layers of a model are alike, so any that is here says how large they are. */
-static const struct param *find_layer(const struct params *params, const struct model_shape *shape)
-{
-    const struct param *found = NULL;
-
-    for (size_t layer = 0; layer < shape->L && found == NULL; layer++) {
-        found = parameters_layer(params, (int32_t)layer);
-    }
-    return found;
-}
-
-/* The same calls measure and then place, see arena.h. */
+/* The same calls measure and then place, see arena.h. All layers of a model are alike, so any that is here
+ * says how large they are. */
 static void carve(struct gathered *gathered, const struct param *layer)
 {
     for (int place = 0; place < GATHERED_PLACES && layer != NULL; place++) {
@@ -34,7 +24,7 @@ static void carve(struct gathered *gathered, const struct param *layer)
 void gathered_measure(struct gathered *gathered, const struct params *params,
                       const struct model_shape *shape)
 {
-    const struct param *layer = find_layer(params, shape);
+    const struct param *layer = parameters_any_layer(params, shape->L);
 
     arena_measure(&gathered->arena, "gathered layers");
     carve(gathered, layer);
@@ -62,13 +52,9 @@ enum status gathered_prepare(struct gathered *gathered, const struct params *par
     if (gathered->layers == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "places of %zu layers", shape->L);
     }
-    for (size_t layer = 0; layer < shape->L; layer++) {
-        const struct param *first = parameters_layer(params, (int32_t)layer);
-
-        gathered->layers[layer] = first != NULL ? (int32_t)(first - params->table) : -1;
-    }
+    parameters_index_layers(params, shape->L, gathered->layers);
     TRY(arena_allocate(&gathered->arena, true));
-    carve(gathered, find_layer(params, shape));
+    carve(gathered, parameters_any_layer(params, shape->L));
     return STATUS_OK;
 }
 

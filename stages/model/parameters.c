@@ -131,6 +131,7 @@ static enum status add_layer(struct params *params, const struct model_shape *sh
             .by_rows = shape->splits_rows && entry->split == WHOLE,
             .fp32 = is_layer_norm(entry),
             .by_layer = !is_layer_norm(entry),
+            .in_w = entry->rows != ONE,
             .norm_key = 1 + layer,
             .site = SITE_LAYER + (uint32_t)i,
             .layer = (uint32_t)layer,
@@ -259,6 +260,25 @@ const struct param *parameters_layer(const struct params *params, int32_t layer)
 
     (void)snprintf(name, sizeof(name), "h.%d.%s", layer, layer_entries[0].name);
     return params_find(params, name);
+}
+
+const struct param *parameters_any_layer(const struct params *params, size_t layers)
+{
+    const struct param *found = NULL;
+
+    for (size_t layer = 0; layer < layers && found == NULL; layer++) {
+        found = parameters_layer(params, (int32_t)layer);
+    }
+    return found;
+}
+
+void parameters_index_layers(const struct params *params, size_t layers, int32_t *first_out)
+{
+    for (size_t layer = 0; layer < layers; layer++) {
+        const struct param *first = parameters_layer(params, (int32_t)layer);
+
+        first_out[layer] = first != NULL ? (int32_t)(first - params->table) : -1;
+    }
 }
 
 void layer_tensors_put(struct layer_tensors *tensors, int place, void *tensor)

@@ -75,6 +75,12 @@ enum status parameters_add(struct params *params, const struct model_shape *shap
  * it is on another rank. */
 const struct param *parameters_layer(const struct params *params, int32_t layer);
 
+/* The same of whichever layer is on this rank, of `layers` that the model has; NULL where none is. */
+const struct param *parameters_any_layer(const struct params *params, size_t layers);
+
+/* Where the entries of each layer begin in the table, or -1, into first_out (layers). */
+void parameters_index_layers(const struct params *params, size_t layers, int32_t *first_out);
+
 /* Lets the tensor of that place, 0 … LAYER_TENSORS - 1, point to `tensor`. */
 void layer_tensors_put(struct layer_tensors *tensors, int place, void *tensor);
 

@@ -197,6 +197,47 @@ static void until_commit_the_old_file_stands(void **state)
     assert_int_equal(access(path_of("a"), R_OK), 0);
 }
 
+static void draining_changes_nothing_that_can_be_seen(void **state)
+{
+    static char bytes[1 << 16];
+    struct file_writer writer;
+    struct file_map map = {0};
+
+    (void)state;
+    memset(bytes, 'x', sizeof(bytes));
+    assert_int_equal(file_writer_open(path_of("a"), &writer), STATUS_OK);
+    assert_int_equal(file_writer_drain(&writer), STATUS_OK);
+    for (int i = 0; i < 40; i++) {
+        assert_int_equal(file_writer_put(&writer, bytes, sizeof(bytes)), STATUS_OK);
+        assert_int_equal(file_writer_drain(&writer), STATUS_OK);
+    }
+    assert_int_not_equal(access(path_of("a"), F_OK), 0);
+    assert_int_equal(file_writer_commit(&writer), STATUS_OK);
+    assert_int_equal(file_map_open(path_of("a"), &map), STATUS_OK);
+    assert_int_equal(map.bytes, 40 * sizeof(bytes));
+    for (size_t i = 0; i < 40; i++) {
+        assert_memory_equal((char *)map.data + i * sizeof(bytes), bytes, sizeof(bytes));
+    }
+    file_map_close(&map);
+}
+
+/* What the disk did not take is said by whoever hears of it first. */
+static void draining_what_is_no_file_any_more_fails_by_name(void **state)
+{
+    struct file_writer writer;
+    struct capture capture;
+
+    (void)state;
+    assert_int_equal(file_writer_open(path_of("a"), &writer), STATUS_OK);
+    assert_int_equal(close(writer.fd), 0);
+    quietly(&capture);
+    enum status status = file_writer_drain(&writer);
+    and_loud_again(&capture);
+    assert_int_equal(status, STATUS_ERR_IO);
+    assert_non_null(strstr(status_last()->message, writer.temporary));
+    (void)unlink(writer.temporary);
+}
+
 static void a_discarded_writer_leaves_the_old_file_alone(void **state)
 {
     struct file_writer writer;
@@ -361,6 +402,8 @@ int main(void)
         cmocka_unit_test_setup(a_mapping_shows_the_file_and_outlives_its_name, clean),
         cmocka_unit_test_setup(a_written_file_replaces_the_old_one_and_leaves_nothing_else, clean),
         cmocka_unit_test_setup(until_commit_the_old_file_stands, clean),
+        cmocka_unit_test_setup(draining_changes_nothing_that_can_be_seen, clean),
+        cmocka_unit_test_setup(draining_what_is_no_file_any_more_fails_by_name, clean),
         cmocka_unit_test_setup(a_discarded_writer_leaves_the_old_file_alone, clean),
         cmocka_unit_test_setup(a_commit_that_fails_leaves_nothing, clean),
         cmocka_unit_test_setup(what_is_printed_is_written_whole_or_not_at_all, clean),

@@ -5,12 +5,16 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "base/clock.h"
 
 #define TIME_LIMIT_S 60 /* a child that hangs is ended by its alarm */
 
@@ -92,6 +96,50 @@ void job_await_middle(const struct job *job, int32_t rank)
 
     assert_int_equal(read(job->reports[rank], &byte, 1), 1);
     assert_int_equal(byte, 'm');
+}
+
+/* What a process has done to wait so far, and whether it sleeps now. */
+struct sleeper {
+    bool asleep;
+    long waits;
+};
+
+static struct sleeper look_at(pid_t process)
+{
+    static const char waits[] = "voluntary_ctxt_switches:";
+    struct sleeper seen = {.waits = -1};
+    char path[64];
+    char line[128];
+    FILE *file = NULL;
+
+    (void)snprintf(path, sizeof(path), "/proc/%ld/status", (long)process);
+    file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        seen.asleep = seen.asleep || strncmp(line, "State:\tS", 8) == 0;
+        if (strncmp(line, waits, strlen(waits)) == 0) {
+            seen.waits = strtol(line + strlen(waits), NULL, 10);
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return seen;
+}
+
+void job_await_asleep(const struct job *job, int32_t a, int32_t b)
+{
+    const int64_t deadline_ns = clock_deadline(60.0);
+    bool both = false;
+
+    while (!both) {
+        struct sleeper before = look_at(job->children[a]);
+        struct sleeper other = look_at(job->children[b]);
+        struct sleeper after = look_at(job->children[a]);
+
+        /* The same sleep before and after that of the other: it has lasted. */
+        both = before.asleep && other.asleep && after.asleep && before.waits == after.waits;
+        assert_true(clock_now_ns() < deadline_ns);
+    }
 }
 
 void job_assert_killed(int how)

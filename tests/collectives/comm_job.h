@@ -55,6 +55,9 @@ void job_release(struct job *job);
 void job_report_middle(const struct child *child);
 void job_await_middle(const struct job *job, int32_t rank);
 
+/* Waits until both ranks' processes sleep at the same moment: none of them waits for the other. */
+void job_await_asleep(const struct job *job, int32_t a, int32_t b);
+
 /* Ends the test where a process has not ended so. */
 void job_assert_good_end(int how);
 void job_assert_killed(int how);

@@ -117,7 +117,12 @@ static const char *run_owner(struct embedding_end *end, struct embedding_sync *s
             }
         }
     }
-    return NULL;
+    if (embedding_sync_wait_sent(sync, clock_deadline(EMBEDDING_PATIENCE_S)) != STATUS_OK) {
+        return "the owner waits for the last acknowledgement";
+    }
+    return embedding_sync_sent_bytes(sync) == (uint64_t)version * end->elems * end->weight_bytes
+               ? NULL
+               : "the last weights that were sent are counted";
 }
 
 static const char *run_head(struct embedding_end *end, struct embedding_sync *sync,

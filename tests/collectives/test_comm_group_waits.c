@@ -147,7 +147,8 @@ static void a_deadline_names_the_group_and_who_has_not_come(void **state)
         rig_init(&rig, 3, crowded == 1);
         rig_run(&rig, connect_all);
         rig_assert_no_notes(&rig);
-        rig.deadline_ns = clock_now_ns() + 30 * CLOCK_MS;
+        /* Time for the others to come, however busy the machine is. */
+        rig.deadline_ns = clock_now_ns() + 500 * CLOCK_MS;
         rig_run(&rig, call_without_rank_one);
         assert_int_equal(zero->connected, STATUS_ERR_TIMEOUT);
         assert_int_equal(rig.ranks[2].connected, STATUS_ERR_TIMEOUT);
@@ -190,13 +191,15 @@ static void check_frees(bool aborts, bool crowded)
     assert_int_equal(pthread_create(&thread, NULL, end_the_job, &ender), 0);
     rig_run(&rig, call_without_rank_one);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_true(clock_now_ns() - ender.at_ns < CLOCK_SECOND);
+    assert_true(clock_now_ns() - ender.at_ns < 10 * CLOCK_SECOND);
     assert_int_equal(rig.ranks[0].connected, STATUS_ERR_CANCELLED);
     assert_int_equal(rig.ranks[2].connected, STATUS_ERR_CANCELLED);
     rig_release(&rig);
 }
 
-static void cancel_and_the_abort_of_a_member_free_the_others_within_a_second(void **state)
+/* The rig's deadline is a minute away. */
+static void
+cancel_and_the_abort_of_a_member_free_the_others_long_before_their_deadline(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -210,7 +213,8 @@ int main(void)
         cmocka_unit_test(a_collective_retries_pending_sends_while_it_waits),
         cmocka_unit_test(members_that_call_differently_all_fail_with_both_calls),
         cmocka_unit_test(a_deadline_names_the_group_and_who_has_not_come),
-        cmocka_unit_test(cancel_and_the_abort_of_a_member_free_the_others_within_a_second),
+        cmocka_unit_test(
+            cancel_and_the_abort_of_a_member_free_the_others_long_before_their_deadline),
     };
 
     return cmocka_run_group_tests_name("comm_group_waits", tests, NULL, NULL);

@@ -125,7 +125,7 @@ static void test_a_rank_that_hangs_is_named_with_what_it_was_doing(void **state)
 
     (void)state;
     rig_init(&rig, 3);
-    rig.ranks[0].config.stall_after_s = 0.4;
+    rig.ranks[0].config.stall_after_s = 1.5;
     rig.ranks[0].config.describe = describe_step;
     rig_run(&rig, hang_in_action);
     for (int32_t rank = 0; rank < 3; rank++) {
@@ -137,11 +137,11 @@ static void test_a_rank_that_hangs_is_named_with_what_it_was_doing(void **state)
     rig_release(&rig);
 }
 
-/* The others are in a round for several times the limit while rank 1 works on. */
+/* The others are in a round for more than twice the limit while rank 1 works on. */
 static enum status wait_for_a_slow_rank(struct rig_rank *self)
 {
     struct control_progress progress = {.step = 1, .action = 0};
-    int64_t until_ns = clock_now_ns() + 1800 * CLOCK_MS;
+    int64_t until_ns = clock_now_ns() + 3600 * CLOCK_MS;
 
     while (self->rank == 1 && clock_now_ns() < until_ns) {
         progress.action++;
@@ -157,7 +157,7 @@ static void test_a_rank_that_waits_in_a_round_does_not_hang(void **state)
 
     (void)state;
     rig_init(&rig, 3);
-    rig.ranks[0].config.stall_after_s = 0.8;
+    rig.ranks[0].config.stall_after_s = 1.5;
     rig_run(&rig, wait_for_a_slow_rank);
     rig_assert_all_well(&rig);
     rig_release(&rig);

@@ -258,7 +258,7 @@ static void nothing_is_read_after_a_cancel(void **state)
     clock_sleep_ns(200 * CLOCK_MS);
     embedding_sync_close(&owner.sync);
     assert_true(owner.landing[0] == 7.0F);
-    assert_true(clock_now_ns() - begin_ns < 5 * CLOCK_SECOND);
+    assert_true(clock_now_ns() - begin_ns < (int64_t)(EMBEDDING_PATIENCE_S * 1e9));
     owner_close(&owner);
 }
 

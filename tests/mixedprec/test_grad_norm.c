@@ -12,6 +12,7 @@
 
 #include "mixedprec/grad_norm.h"
 #include "tensor/rng.h"
+#include "tests/mixedprec/params_rig.h"
 
 #define KEYS     3
 #define LARGE    ((size_t)71 * 113) /* elements of a.weight */
@@ -22,26 +23,7 @@ static const struct grad_norm_copy only = {.first_shard = true, .replicas = 1};
 
 static void add(struct params *params, const char *name, int64_t rows, int64_t cols, int32_t key)
 {
-    struct param param = {.rows = rows, .cols = cols, .decays = rows > 1, .norm_key = key};
-
-    (void)snprintf(param.name, sizeof(param.name), "%s", name);
-    assert_int_equal(params_add(params, &param), STATUS_OK);
-}
-
-static void place(struct params *params)
-{
-    params_measure(params);
-    assert_int_equal(params_place(params), STATUS_OK);
-}
-
-static void make(struct params *params)
-{
-    memset(params, 0, sizeof(*params));
-    add(params, "a.weight", 5, 7, 0);
-    add(params, "a.bias", 1, 7, 0);
-    add(params, "b.weight", 3, 11, 1);
-    add(params, "c.bias", 1, 13, 2);
-    place(params);
+    params_rig_add(params, name, rows, cols, &(struct param){.norm_key = key});
 }
 
 static struct device *open_device(int threads)
@@ -60,7 +42,7 @@ static void norm_is_the_root_of_all_squares_by_key(void **state)
     const char *bad = "";
 
     (void)state;
-    make(&params);
+    params_rig_make_four(&params);
     params.table[0].grad[34] = 3.0F;
     params.table[1].grad[0] = 4.0F;
     params.table[2].grad[5] = -12.0F;
@@ -85,7 +67,7 @@ static void a_gradient_that_is_not_finite_is_named(void **state)
         double sums[KEYS] = {0.0, 0.0, 0.0};
         const char *bad = NULL;
 
-        make(&params);
+        params_rig_make_four(&params);
         params.table[2].grad[32] = poison[i];
         params.table[3].grad[0] = poison[i];
         assert_int_equal(grad_norm_partials(&params, &only, device, sums, KEYS, &bad), STATUS_OK);
@@ -119,7 +101,7 @@ static void make_replica(struct params *params, enum dtype type, int32_t replica
     if (sliced) {
         params_shard(params, replicas, replica);
     }
-    place(params);
+    params_rig_place(params);
     for (int32_t i = 0; i < params->count; i++) {
         struct param *param = &params->table[i];
         const struct rng_purpose gradient = {.seed = 5, .site = 1, .layer = (uint32_t)i};

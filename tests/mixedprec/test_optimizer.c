@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "mixedprec/optimizer.h"
-#include "mixedprec/params.h"
 #include "tensor/rng.h"
+#include "tests/mixedprec/params_rig.h"
 
 /* Many blocks of a kernel, and no multiple of anything. */
 #define LARGE 150001
@@ -26,18 +26,8 @@ static const struct optimizer_config sgd = {
 
 static void add(struct params *params, const char *name, int64_t rows, int64_t cols)
 {
-    struct param param = {
-        .rows = rows,
-        .cols = cols,
-        .decays = rows > 1,
-        .init_std = rows > 1 ? 0.02F : 0.0F,
-        .init_value = 1.0F,
-        .site = 7,
-        .layer = (uint32_t)params->count,
-    };
-
-    (void)snprintf(param.name, sizeof(param.name), "%s", name);
-    assert_int_equal(params_add(params, &param), STATUS_OK);
+    params_rig_add(params, name, rows, cols,
+                   &(struct param){.init_value = 1.0F, .layer = (uint32_t)params->count});
 }
 
 static void make(struct params *params, enum dtype type, enum optimizer_kind kind, int32_t replicas,
@@ -49,8 +39,7 @@ static void make(struct params *params, enum dtype type, enum optimizer_kind kin
     add(params, "b.weight", 3, 11);
     add(params, "c.bias", 1, 13);
     params_shard(params, replicas, replica);
-    params_measure(params);
-    assert_int_equal(params_place(params), STATUS_OK);
+    params_rig_place(params);
     params_initialize(params, 3);
 }
 
@@ -216,8 +205,7 @@ static float *train_large(enum dtype type, const struct optimizer_config *config
         params_init(&params, type, optimizer_moments(config->kind));
         add(&params, "large.weight", LARGE, 1);
         params_shard(&params, replicas, replica);
-        params_measure(&params);
-        assert_int_equal(params_place(&params), STATUS_OK);
+        params_rig_place(&params);
         params_initialize(&params, 3);
         param = &params.table[0];
         halves = param->weight;

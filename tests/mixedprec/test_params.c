@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "mixedprec/params.h"
+#include "tests/mixedprec/params_rig.h"
 
 /* Of an fp32 tensor. */
 static float *as_floats(const struct params *params, int32_t i)
@@ -16,40 +17,12 @@ static float *as_floats(const struct params *params, int32_t i)
     return params->table[i].weight;
 }
 
-static void add(struct params *params, const char *name, int64_t rows, int64_t cols, int32_t key)
-{
-    struct param param = {
-        .rows = rows,
-        .cols = cols,
-        .decays = rows > 1,
-        .norm_key = key,
-        .init_std = rows > 1 ? 0.02F : 0.0F,
-        .init_value = 1.0F,
-        .site = 7,
-        .layer = (uint32_t)key,
-    };
-
-    (void)snprintf(param.name, sizeof(param.name), "%s", name);
-    assert_int_equal(params_add(params, &param), STATUS_OK);
-}
-
-static void make(struct params *params)
-{
-    memset(params, 0, sizeof(*params));
-    add(params, "a.weight", 5, 7, 0);
-    add(params, "a.bias", 1, 7, 0);
-    add(params, "b.weight", 3, 11, 1);
-    add(params, "c.bias", 1, 13, 2);
-    params_measure(params);
-    assert_int_equal(params_place(params), STATUS_OK);
-}
-
 static void test_tensors_lie_apart_and_begin_at_zero_gradient(void **state)
 {
     struct params params;
 
     (void)state;
-    make(&params);
+    params_rig_make_four(&params);
     assert_int_equal(params.elems, 35 + 7 + 33 + 13);
     for (int32_t i = 0; i < params.count; i++) {
         for (size_t e = 0; e < params.table[i].elems; e++) {
@@ -74,12 +47,11 @@ static void test_starting_weights_depend_on_site_layer_and_seed_alone(void **sta
     struct params other;
 
     (void)state;
-    make(&params);
+    params_rig_make_four(&params);
     params_initialize(&params, 1234);
     memset(&other, 0, sizeof(other));
-    add(&other, "b.weight", 3, 11, 1);
-    params_measure(&other);
-    assert_int_equal(params_place(&other), STATUS_OK);
+    params_rig_add(&other, "b.weight", 3, 11, &(struct param){.norm_key = 1, .layer = 1});
+    params_rig_place(&other);
     params_initialize(&other, 1234);
     assert_memory_equal(other.table[0].weight, params.table[2].weight, 33 * sizeof(float));
     assert_true(as_floats(&params, 1)[3] == 1.0F);

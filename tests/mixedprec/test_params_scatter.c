@@ -10,57 +10,26 @@
 #include "mixedprec/optimizer.h"
 #include "mixedprec/params.h"
 #include "tensor/device.h"
+#include "tests/mixedprec/params_rig.h"
 
 #define REPLICAS 3
 
 static const enum dtype types[] = {DTYPE_FP32, DTYPE_BF16, DTYPE_FP16};
-
-static void add(struct params *params, const char *name, int64_t rows, int64_t cols, bool by_layer,
-                bool fp32)
-{
-    struct param param = {
-        .rows = rows,
-        .cols = cols,
-        .by_layer = by_layer,
-        .fp32 = fp32,
-        .init_std = rows > 1 ? 0.02F : 0.0F,
-        .init_value = 1.003F,
-        .site = 7,
-    };
-
-    (void)snprintf(param.name, sizeof(param.name), "%s", name);
-    assert_int_equal(params_add(params, &param), STATUS_OK);
-}
 
 /* A table of 3000 elements, then of a layer a norm of 40, a matrix of 5000, a bias of 7. */
 static void make(struct params *params, enum dtype type, int32_t replicas, int32_t replica,
                  bool scatters)
 {
     params_init(params, type, 2);
-    add(params, "table", 30, 100, false, false);
-    add(params, "norm", 1, 40, false, true);
-    add(params, "matrix", 50, 100, true, false);
-    add(params, "bias", 1, 7, true, false);
+    params_rig_add(params, "table", 30, 100, &(struct param){.init_value = 0.0F});
+    params_rig_add(params, "norm", 1, 40, &(struct param){.fp32 = true, .init_value = 1.003F});
+    params_rig_add(params, "matrix", 50, 100, &(struct param){.by_layer = true});
+    params_rig_add(params, "bias", 1, 7, &(struct param){.by_layer = true, .init_value = 1.003F});
     params_shard(params, replicas, replica);
     if (scatters) {
         params_scatter(params, replicas);
     }
-    params_measure(params);
-    assert_int_equal(params_place(params), STATUS_OK);
-}
-
-static float at(const void *tensor, enum dtype type, size_t index)
-{
-    const uint16_t *halves = tensor;
-
-    switch (type) {
-    case DTYPE_BF16:
-        return dtype_from_bf16(halves[index]);
-    case DTYPE_FP16:
-        return dtype_from_fp16(halves[index]);
-    default:
-        return ((const float *)tensor)[index];
-    }
+    params_rig_place(params);
 }
 
 /* By hand: ⌈5000/3⌉ = 1667 up to 1680, of which the last replica has 1640; the bias is the first
@@ -117,8 +86,8 @@ static void assert_slices_of(const struct params *params, const struct params *w
         const struct param *expected = &whole->table[i];
 
         for (size_t e = 0; e < param->own_elems; e++) {
-            assert_true(at(param_own_weight(param), param->type, e) ==
-                        at(expected->weight, param->type, param->own_first + e));
+            assert_true(params_rig_at(param_own_weight(param), param->type, e) ==
+                        params_rig_at(expected->weight, param->type, param->own_first + e));
             assert_true(param->main[e] == expected->main[e]);
         }
     }
@@ -136,7 +105,7 @@ static void starting_weights_are_slices_of_the_same_numbers(void **state)
             make(&whole, types[t], REPLICAS, replica, false);
             params_initialize(&params, 99);
             params_initialize(&whole, 99);
-            assert_true(at(whole.table[2].weight, types[t], 4999) != 0.0F);
+            assert_true(params_rig_at(whole.table[2].weight, types[t], 4999) != 0.0F);
             assert_slices_of(&params, &whole);
             params_release(&params);
             params_release(&whole);
@@ -167,11 +136,11 @@ static void values_are_put_where_they_are_owned_and_nowhere_else(void **state)
                 bool put = here >= firsts[i] && here < firsts[i] + 100;
                 float expected = put ? values[here - firsts[i]] : 0.0F;
 
-                assert_true(at(param->weight, types[t], e) == expected);
+                assert_true(params_rig_at(param->weight, types[t], e) == expected);
                 assert_true(param->main[e] == expected);
             }
             /* The bias behind it, which is another replica's. */
-            assert_true(at(params.table[3].weight, types[t], 0) == 0.0F);
+            assert_true(params_rig_at(params.table[3].weight, types[t], 0) == 0.0F);
             params_release(&params);
         }
     }

@@ -10,47 +10,18 @@
 #include <string.h>
 
 #include "mixedprec/params.h"
-
-static void add(struct params *params, const char *name, int64_t rows, int64_t cols, bool fp32)
-{
-    struct param param = {
-        .rows = rows,
-        .cols = cols,
-        .fp32 = fp32,
-        .init_std = rows > 1 ? 0.02F : 0.0F,
-        .init_value = 1.003F,
-        .site = 7,
-    };
-
-    (void)snprintf(param.name, sizeof(param.name), "%s", name);
-    assert_int_equal(params_add(params, &param), STATUS_OK);
-}
+#include "tests/mixedprec/params_rig.h"
 
 /* A matrix of 5000 elements, a bias of 7, a layer norm of 40. */
 static void make(struct params *params, enum dtype type, int moments, int32_t replicas,
                  int32_t replica)
 {
     params_init(params, type, moments);
-    add(params, "a.weight", 50, 100, false);
-    add(params, "a.bias", 1, 7, false);
-    add(params, "ln.weight", 1, 40, true);
+    params_rig_add(params, "a.weight", 50, 100, &(struct param){.init_value = 0.0F});
+    params_rig_add(params, "a.bias", 1, 7, &(struct param){.init_value = 1.003F});
+    params_rig_add(params, "ln.weight", 1, 40, &(struct param){.fp32 = true, .init_value = 1.003F});
     params_shard(params, replicas, replica);
-    params_measure(params);
-    assert_int_equal(params_place(params), STATUS_OK);
-}
-
-static float copy_at(const struct param *param, size_t at)
-{
-    const uint16_t *halves = param->weight;
-
-    switch (param->type) {
-    case DTYPE_BF16:
-        return dtype_from_bf16(halves[at]);
-    case DTYPE_FP16:
-        return dtype_from_fp16(halves[at]);
-    default:
-        return ((const float *)param->weight)[at];
-    }
+    params_rig_place(params);
 }
 
 /* By hand; pieces begin at multiples of 128 bytes: 10000 → 10112, 14 → 128, 160 → 256. */
@@ -108,8 +79,8 @@ static void a_tensor_that_is_sliced_already_stays_so(void **state)
 
     (void)state;
     params_init(&params, DTYPE_FP32, 2);
-    add(&params, "a.weight", 50, 100, false);
-    add(&params, "b.weight", 50, 100, false);
+    params_rig_add(&params, "a.weight", 50, 100, &(struct param){.init_value = 0.0F});
+    params_rig_add(&params, "b.weight", 50, 100, &(struct param){.init_value = 0.0F});
     param_slice(&params.table[0], 64, 128);
     params_shard(&params, 1, 0);
     assert_false(params.table[1].sliced);
@@ -169,7 +140,8 @@ static void values_are_put_rounded_into_the_copy_and_exactly_into_what_is_owned(
         /* 2512 is the first that this replica owns. */
         param_put(param, 2462, 100, values);
         for (size_t e = 0; e < param->elems; e++) {
-            assert_true(copy_at(param, e) == (e >= 2462 && e < 2562 ? cases[i].rounded : 0.0F));
+            assert_true(params_rig_at(param->weight, param->type, e) ==
+                        (e >= 2462 && e < 2562 ? cases[i].rounded : 0.0F));
         }
         for (size_t e = 0; e < param->own_elems; e++) {
             assert_true(param->main[e] == (e < 50 ? cases[i].value : 0.0F));
@@ -191,13 +163,14 @@ static void check_start(const struct params *params, const struct params *plain)
         const float *expected = plain->table[i].weight;
 
         for (size_t e = 0; e < param->elems; e++) {
-            assert_true(copy_at(param, e) == dtype_round(param->type, expected[e]));
+            assert_true(params_rig_at(param->weight, param->type, e) ==
+                        dtype_round(param->type, expected[e]));
         }
         assert_memory_equal(param->main, expected + param->own_first,
                             param->own_elems * sizeof(float));
     }
-    assert_true(copy_at(&params->table[1], 3) != 1.003F);
-    assert_true(copy_at(&params->table[2], 3) == 1.003F);
+    assert_true(params_rig_at(params->table[1].weight, params->table[1].type, 3) != 1.003F);
+    assert_true(params_rig_at(params->table[2].weight, params->table[2].type, 3) == 1.003F);
 }
 
 /* The starting weights are those of fp32, rounded once in the copy and not at all in main params. */

@@ -46,6 +46,18 @@ int base_remove(void **state)
     return unlink(text_path);
 }
 
+void base_turn_text(long at)
+{
+    FILE *file = fopen(text_path, "r+b");
+    int byte = EOF;
+
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    byte = fgetc(file);
+    assert_true(byte != EOF && fseek(file, at, SEEK_SET) == 0);
+    assert_true(fputc(byte ^ 1, file) != EOF && fclose(file) == 0);
+}
+
 static int or_else(int value, int otherwise)
 {
     return value != 0 ? value : otherwise;
@@ -73,6 +85,19 @@ static void name_run(const struct base_run *base, char *text, size_t text_bytes)
             used += snprintf(text + used, text_bytes - (size_t)used, ", %s", base->more[i]);
         }
     }
+}
+
+struct base_run base_with(const struct base_run *base, const char *more)
+{
+    struct base_run run = *base;
+    int place = 0;
+
+    while (place < BASE_MORE && run.more[place] != NULL) {
+        place++;
+    }
+    assert_true(place < BASE_MORE);
+    run.more[place] = more;
+    return run;
 }
 
 void base_try(const struct base_run *base, struct rig_result *run)

@@ -37,6 +37,12 @@ struct base_run {
 int base_make(void **state);
 int base_remove(void **state);
 
+/* Turns a bit of the text's byte at `at`. Fails the test where it cannot. */
+void base_turn_text(long at);
+
+/* `base` with one more override, which must live as long. */
+struct base_run base_with(const struct base_run *base, const char *more);
+
 /* Runs it, whatever comes of it. */
 void base_try(const struct base_run *base, struct rig_result *run);
 

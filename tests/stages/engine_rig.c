@@ -34,7 +34,6 @@ struct rig {
     struct rig_rank ranks[RIG_RANKS_MOST];
     pthread_mutex_t mutex; /* of `result` */
     struct rig_result *result;
-    int failed;
 };
 
 /* The tensor of that name, made at its first mention. */
@@ -91,8 +90,8 @@ static void keep_gradients(struct rig_result *result, const struct params *param
         const struct param *param = &params->table[i];
 
         /* Of a sliced gradient only the own slice is the sum of all replicas. */
-        keep(result, result->gradients, &result->gradient_count, param, param->grad,
-             param->own_first, param->own_elems);
+        keep(result, result->gradients, &result->gradient_count, param,
+             param_own_grad(param) - param->own_first, param->own_first, param->own_elems);
     }
 }
 
@@ -276,6 +275,21 @@ static enum status find_checkpoint(struct rig_rank *rank)
     return STATUS_OK;
 }
 
+static bool ended_by_others(enum status status)
+{
+    return status == STATUS_ERR_PEER || status == STATUS_ERR_CANCELLED;
+}
+
+/* Of a rank that others have ended nothing is kept where one of them has come to its end: it may do so
+ * first. */
+static void keep_failure(struct rig_result *result, enum status status)
+{
+    if (result->status >= 0 || (ended_by_others(result->status) && !ended_by_others(status))) {
+        result->status = status;
+        (void)snprintf(result->message, sizeof(result->message), "%s", status_last()->message);
+    }
+}
+
 static void *run_rank(void *context)
 {
     struct rig_rank *rank = context;
@@ -304,10 +318,8 @@ static void *run_rank(void *context)
     }
     status = engine_close(&rank->engine, status);
     (void)pthread_mutex_lock(&rig->mutex);
-    if (status < 0 && rig->failed++ == 0) {
-        rig->result->status = status;
-        (void)snprintf(rig->result->message, sizeof(rig->result->message), "%s",
-                       status_last()->message);
+    if (status < 0) {
+        keep_failure(rig->result, status);
     }
     (void)pthread_mutex_unlock(&rig->mutex);
     resume_release(&rank->resume);

@@ -43,7 +43,7 @@ struct rig_tensor {
 };
 
 struct rig_result {
-    enum status status; /* of the rank that failed first, or STATUS_OK */
+    enum status status; /* of the first rank that failed by itself, or STATUS_OK */
     char message[1024]; /* why */
     int64_t first; /* steps before the checkpoint that it went on from; nothing is known of them */
     int64_t steps;

@@ -23,7 +23,8 @@ static const char contract[] =
     "parallel.pp: 1\nparallel.tp: 1\nparallel.dp: 1\nparallel.virtual_stages: 1\n"
     "parallel.schedule: 1f1b\nparallel.early_send: auto\nparallel.extra_in_flight: 0\n"
     "parallel.sequence_slices: 1\nparallel.lane_depth: auto\nparallel.layers_per_stage: auto\n"
-    "parallel.sequence_parallel: false\nparallel.zero_stage: 0\nparallel.embedding_sync: auto\n"
+    "parallel.sequence_parallel: false\nparallel.zero_stage: 0\nparallel.overlap_grad_reduce: "
+    "auto\nparallel.embedding_sync: auto\n"
     "parallel.device: auto\n"
     "train.steps\ntrain.micro_batch_size\ntrain.num_microbatches\ntrain.global_batch_size\n"
     "train.seed: 1234\ntrain.recompute: none\ntrain.threads: auto\ntrain.memory_limit: none\n"
@@ -118,13 +119,18 @@ static void legal_values_are_said_in_words(void **state)
 
 static const char *change_of(const char *section, const char *name)
 {
-    static const char *const texts[] = {"taken", "asked", "refused"};
+    static const char *const texts[] = {
+        [CHANGE_TAKEN] = "taken",
+        [CHANGE_ASKED] = "asked",
+        [CHANGE_LAYOUT] = "layout",
+        [CHANGE_REFUSED] = "refused",
+    };
 
     return texts[config_schema_find(section, name)->change];
 }
 
 /* As the design has it: the model's shape stays; seed, data, global batch and optimizer have to
- * be named; layout, schedule, learning rate and steps are taken. The kind of the optimizer stays too: its
+ * be named; schedule, learning rate and steps are taken. Who holds what (layout) cannot change yet. The kind of the optimizer stays too: its
  * moments and their bias correction are of one kind. */
 static void each_key_says_what_a_resumed_run_may_do_with_it(void **state)
 {
@@ -145,7 +151,13 @@ static void each_key_says_what_a_resumed_run_may_do_with_it(void **state)
     assert_string_equal(change_of("optimizer", "decay_steps"), "taken");
     assert_string_equal(change_of("train", "steps"), "taken");
     assert_string_equal(change_of("train", "micro_batch_size"), "taken");
-    assert_string_equal(change_of("parallel", "pp"), "taken");
+    assert_string_equal(change_of("parallel", "pp"), "layout");
+    assert_string_equal(change_of("parallel", "tp"), "layout");
+    assert_string_equal(change_of("parallel", "dp"), "layout");
+    assert_string_equal(change_of("parallel", "virtual_stages"), "layout");
+    assert_string_equal(change_of("parallel", "layers_per_stage"), "layout");
+    assert_string_equal(change_of("parallel", "zero_stage"), "layout");
+    assert_string_equal(change_of("parallel", "sequence_parallel"), "taken");
     assert_string_equal(change_of("parallel", "schedule"), "taken");
     assert_string_equal(change_of("train", "run_dir"), "taken");
 }

@@ -300,6 +300,7 @@ static void a_name_that_no_resumed_run_is_asked_for_gets_the_nearest(void **stat
         "you mean seed?");
     assert_refused("--checkpoint.allow_change=seed,data.shufle", "did you mean shuffle?");
     assert_refused("--checkpoint.allow_change=everything_at_once", "; legal: data, optimizer, ");
+    assert_refused("--checkpoint.allow_change=pp", "parallel.pp may not change yet: ");
     assert_refused("--checkpoint.allow_change=lr", "optimizer.lr may change without being named");
     assert_refused("--checkpoint.allow_change=hidden_size", "model.hidden_size may not change");
     assert_refused("--checkpoint.allow_change=optimizer.name", "optimizer.name may not change");

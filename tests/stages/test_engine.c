@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "stages/checkpoint/safetensors.h"
 #include "stages/engine_start.h"
 #include "tests/stages/engine_rig.h"
+#include "tests/stages/samples_file.h"
 
 #define POSITIONS 8
 #define SAMPLES   16 /* four global batches of four */
@@ -31,40 +31,20 @@ static const char base_yaml[] =
  * replicas the second has none. */
 static int write_samples(char *path, size_t path_bytes, int32_t vocab)
 {
-    static int32_t tokens[SAMPLES * (POSITIONS + 1)];
     static float mask[SAMPLES * POSITIONS];
-    struct safetensors_entry entries[2] = {
-        {.name = "tokens",
-         .dtype = SAFETENSORS_I32,
-         .dims = 2,
-         .shape = {SAMPLES, POSITIONS + 1},
-         .bytes = sizeof(tokens),
-         .data = tokens},
-        {.name = "loss_mask",
-         .dtype = SAFETENSORS_F32,
-         .dims = 2,
-         .shape = {SAMPLES, POSITIONS},
-         .bytes = sizeof(mask),
-         .data = mask},
-    };
-    int descriptor = -1;
+    const struct samples_file file = {.samples = SAMPLES,
+                                      .positions = POSITIONS,
+                                      .vocab = vocab,
+                                      .more = "loss_mask",
+                                      .values = mask};
 
-    (void)snprintf(path, path_bytes, "/tmp/weir-engine-XXXXXX.safetensors");
-    descriptor = mkstemps(path, 12);
-    if (descriptor < 0 || close(descriptor) != 0) {
-        return -1;
-    }
-    for (int i = 0; i < SAMPLES * (POSITIONS + 1); i++) {
-        tokens[i] = (i * 37 + i / 9) % vocab;
-    }
     for (int i = 0; i < SAMPLES * POSITIONS; i++) {
         int batch = i / (4 * POSITIONS);
-
         int row = i / POSITIONS % 4;
 
         mask[i] = batch == 1 || (batch == 3 && row >= 2) ? 0.0F : 1.0F;
     }
-    return safetensors_write(path, entries, 2, NULL, 0) < 0 ? -1 : 0;
+    return samples_file_write(&file, path, path_bytes);
 }
 
 static int make_samples(void **state)
@@ -339,6 +319,7 @@ static void test_what_is_used_is_what_was_planned(void **state)
         {{"parallel.pp=2", "parallel.dp=2", "parallel.zero_stage=1", "precision.dtype=fp16"}, 4},
         {{"parallel.tp=2", "train.recompute=selective", "optimizer.name=sgd"}, 2},
         {{"parallel.pp=2", "parallel.schedule=interleaved_1f1b", "parallel.virtual_stages=2"}, 2},
+        {{"parallel.pp=3", "train.eval_every=1"}, 3},
     };
     static struct rig_result run;
 
@@ -346,12 +327,15 @@ static void test_what_is_used_is_what_was_planned(void **state)
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
         const char *overrides[8] = {"data.shuffle=false", "train.steps=1"};
         char data[96];
+        char valid[96];
         int count = 2;
         int looks = 0;
         struct rig_hooks hooks = {.context = &looks, .on_step = compare_memory};
 
         (void)snprintf(data, sizeof(data), "data.train=%s", samples_path);
+        (void)snprintf(valid, sizeof(valid), "data.valid=%s", samples_path);
         overrides[count++] = data;
+        overrides[count++] = valid; /* is opened where it is evaluated */
         for (int word = 0; word < 4 && jobs[i].words[word] != NULL; word++) {
             overrides[count++] = jobs[i].words[word];
         }

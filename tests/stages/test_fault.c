@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "stages/fault.h"
 
 static int unset(void **state)
@@ -73,6 +74,12 @@ static void what_cannot_be_understood_is_refused_as_it_stands(void **state)
         "die@99999999999:1",
         "full@1:2",
         "stall@1:2:save+5",
+        "slow@1:2",
+        "slow@1:2:3",
+        "slow@1:2:save+5",
+        "die@1:2:piece+5",
+        "slow@1:2:piece+",
+        "slow@1:2:piece+5x",
         "die@1:2:save+",
         "die@1:2:save+x",
         "full@1:2:save+5x",
@@ -129,6 +136,42 @@ static void a_place_in_a_save_is_read(void **state)
     assert_true(fault.kind == FAULT_DIE && fault.saving && fault.bytes == 0);
     /* It is no place in a step. */
     assert_false(fault_strike(&fault, 0, 5, 0, NULL));
+}
+
+static void a_piece_of_a_file_is_read(void **state)
+{
+    struct fault fault;
+
+    (void)state;
+    assert_int_equal(setenv("WEIR_FAULT", "slow@3:start:piece+7", 1), 0);
+    assert_int_equal(fault_read(&fault), STATUS_OK);
+    assert_true(fault.kind == FAULT_SLOW && fault.rank == 3 && fault.step == FAULT_STEP_START &&
+                fault.moving && fault.piece == 7 && !fault.saving);
+    assert_int_equal(setenv("WEIR_FAULT", "stall@0:5:piece+1", 1), 0);
+    assert_int_equal(fault_read(&fault), STATUS_OK);
+    assert_true(fault.kind == FAULT_STALL && fault.moving && fault.piece == 1);
+    /* It is no place in a step: nobody stalls here. */
+    assert_false(fault_strike(&fault, 0, 5, 0, NULL));
+}
+
+static void a_slow_disk_is_so_from_its_piece_on(void **state)
+{
+    const struct fault fault = {
+        .kind = FAULT_SLOW, .rank = 1, .step = 2, .moving = true, .piece = 4};
+    int64_t begin_ns = 0;
+
+    (void)state;
+    begin_ns = clock_now_ns();
+    fault_move(&fault, 1, 2, 4, NULL);
+    fault_move(&fault, 1, 2, 5, NULL);
+    assert_true(clock_now_ns() - begin_ns >= 2 * FAULT_SLOW_NS);
+    begin_ns = clock_now_ns();
+    for (int i = 0; i < 100; i++) {
+        fault_move(&fault, 1, 2, 3, NULL);
+        fault_move(&fault, 0, 2, 4, NULL);
+        fault_move(&fault, 1, 3, 4, NULL);
+    }
+    assert_true(clock_now_ns() - begin_ns < 300 * FAULT_SLOW_NS);
 }
 
 /* Bytes 0 … 999 of the file are written, whatever the pieces are. */
@@ -204,6 +247,8 @@ int main(void)
         cmocka_unit_test(poison_strikes_at_its_place_alone),
         cmocka_unit_test(any_step_is_each_that_runs),
         cmocka_unit_test_teardown(a_place_in_a_save_is_read, unset),
+        cmocka_unit_test_teardown(a_piece_of_a_file_is_read, unset),
+        cmocka_unit_test(a_slow_disk_is_so_from_its_piece_on),
         cmocka_unit_test(a_save_has_room_up_to_the_byte_of_the_fault),
         cmocka_unit_test_teardown(a_restarted_job_has_no_fault, unset),
         cmocka_unit_test(a_stall_ends_with_the_job),

@@ -273,14 +273,42 @@ static void a_loader_that_is_closed_at_once_leaves_nothing(void **state)
     loader_close(&loader);
 }
 
+/* Two steps of 3 · 2 sequences of 8: 48 numbers of 4 bytes an array, in room for 64. */
+static void what_is_planned_is_what_is_taken(void **state)
+{
+    static const struct {
+        bool tokens;
+        bool targets;
+        size_t bytes;
+    } wanted[] = {{true, false, 512}, {false, true, 1024}, {true, true, 1536}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        struct loader_config config = both();
+        struct loader *loader = NULL;
+        size_t planned = 0;
+
+        config.wants_tokens = wanted[i].tokens;
+        config.wants_targets = wanted[i].targets;
+        assert_int_equal(loader_plan_bytes(&config, &planned), STATUS_OK);
+        assert_int_equal(planned, wanted[i].bytes);
+        assert_int_equal(loader_open(&config, &loader), STATUS_OK);
+        assert_int_equal(loader_used_bytes(loader), wanted[i].bytes);
+        loader_close(&loader);
+    }
+    assert_int_equal(loader_used_bytes(NULL), 0);
+}
+
 static void buffers_beyond_all_memory_are_no_overflow(void **state)
 {
     struct loader_config config = both();
     struct loader *loader = NULL;
+    size_t planned = 0;
 
     (void)state;
     config.microbatches = INT64_MAX / 4;
     config.sampler.micro_batch_size = 1;
+    assert_int_equal(loader_plan_bytes(&config, &planned), STATUS_ERR_NO_MEMORY);
     assert_int_equal(loader_open(&config, &loader), STATUS_ERR_NO_MEMORY);
     assert_null(loader);
 }
@@ -296,6 +324,7 @@ int main(void)
         cmocka_unit_test(a_batch_begun_before_a_rewind_is_never_lent),
         cmocka_unit_test(a_cancelled_wait_ends_and_the_loader_goes_on),
         cmocka_unit_test(a_loader_that_is_closed_at_once_leaves_nothing),
+        cmocka_unit_test(what_is_planned_is_what_is_taken),
         cmocka_unit_test(buffers_beyond_all_memory_are_no_overflow),
     };
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 #include "base/file.h"
 #include "stages/checkpoint/manifest.h"
+#include "stages/checkpoint/sum.h"
 #include "tests/stages/checkpoint_folder.h"
 
 #define FILES 4
@@ -34,6 +36,7 @@ static struct manifest example(void)
         .updates = 8,
         .consumed = 400000000000,
         .sequences = 96,
+        .data = {.bytes = 3073, .xxh3 = 0xfedcba9876543210U},
         .skipped = 2,
         .skipped_in_a_row = 1,
         .scale = {.dynamic = true, .scale = 1.0 / 3.0, .good_steps = 3, .hysteresis_left = 2},
@@ -62,6 +65,7 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(manifest_read(checkpoint_folder(), &read), STATUS_OK);
     assert_true(read.step == 10 && read.updates == 8 && read.consumed == 400000000000);
     assert_true(read.sequences == 96 && read.skipped == 2 && read.skipped_in_a_row == 1);
+    assert_true(read.data.bytes == 3073 && read.data.xxh3 == 0xfedcba9876543210U);
     assert_true(read.scale.dynamic && read.scale.scale == 1.0 / 3.0 && read.scale.good_steps == 3 &&
                 read.scale.hysteresis_left == 2);
     assert_true(read.threads == 3);
@@ -87,11 +91,16 @@ static void files_are_named_by_their_place_and_not_by_rank(void **state)
     assert_string_equal(name, "shard-pp1-tp2-dp1.safetensors");
 }
 
-/* XXH3 of nothing, as its authors publish it. */
-static void sums_are_xxh3(void **state)
+static void assert_refused(const char *words)
 {
-    (void)state;
-    assert_true(manifest_sum_of("", 0) == 0x2d06800538d394c2U);
+    struct manifest read;
+
+    assert_int_equal(manifest_read(checkpoint_folder(), &read), STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, MANIFEST_NAME));
+    if (strstr(status_last()->message, words) == NULL) {
+        fail_msg("expected \"%s\" in: %s", words, status_last()->message);
+    }
+    manifest_release(&read);
 }
 
 /* The text of the manifest with the first `old` in it replaced. */
@@ -113,23 +122,13 @@ static void rewrite(const char *old, const char *new)
     free(text);
 }
 
-static void assert_refused(const char *words)
-{
-    struct manifest read;
-
-    assert_int_equal(manifest_read(checkpoint_folder(), &read), STATUS_ERR_REFUSED);
-    assert_non_null(strstr(status_last()->message, MANIFEST_NAME));
-    if (strstr(status_last()->message, words) == NULL) {
-        fail_msg("expected \"%s\" in: %s", words, status_last()->message);
-    }
-    manifest_release(&read);
-}
-
 static void a_changed_number_or_word_is_found_by_the_sum(void **state)
 {
     static const char *const changes[][2] = {
         {"\"step\": 10", "\"step\": 11"},
         {"0123456789abcdef", "0123456789abcdee"},
+        {"fedcba9876543210", "fedcba9876543211"},
+        {"\"bytes\": 3073", "\"bytes\": 3072"},
         {"\"num_layers\": 4", "\"num_layers\": 5"},
         {"\"dynamic\": true", "\"dynamic\": false"},
         {"\"skipped\": 2", "\"skipped\": 2, \"more\": 1"},
@@ -142,6 +141,56 @@ static void a_changed_number_or_word_is_found_by_the_sum(void **state)
     }
     rewrite("\"format\": 1", "\"format\": 2");
     assert_refused("format");
+}
+
+/* A manifest of an object as a whole, with the sum that it should have. */
+static void write_object(json_t *object)
+{
+    uint64_t sum = 0;
+    char hex[17];
+    char *text = NULL;
+
+    (void)json_object_del(object, "xxh3");
+    text = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    assert_non_null(text);
+    sum = sum_of(text, strlen(text));
+    free(text);
+    (void)snprintf(hex, sizeof(hex), "%016llx", (unsigned long long)sum);
+    assert_int_equal(json_object_set_new(object, "xxh3", json_string(hex)), 0);
+    text = json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    checkpoint_folder_write(MANIFEST_NAME, text);
+    free(text);
+}
+
+/* Without it nobody knows whether the run goes on with the text that it began with. */
+static void a_manifest_without_its_training_set_is_refused_by_name(void **state)
+{
+    static const char *const values[][2] = {
+        {NULL, ": data: expected an object with bytes and xxh3"},
+        {"7", ": data: expected an object with bytes and xxh3"},
+        {"{}", "bytes: expected an integer from 0"},
+        {"{\"bytes\": -1, \"xxh3\": \"0123456789abcdef\"}", "bytes: expected an integer from 0"},
+        {"{\"bytes\": 5}", ": data: expected an xxh3 of 16 hexadecimal digits"},
+        {"{\"bytes\": 5, \"xxh3\": \"0123456789abcde\"}", ": data: expected an xxh3 of 16"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        json_t *object = NULL;
+
+        write_example();
+        object = json_load_file(checkpoint_folder_path(MANIFEST_NAME), 0, NULL);
+        assert_non_null(object);
+        (void)json_object_del(object, "data");
+        if (values[i][0] != NULL) {
+            json_t *value = json_loads(values[i][0], JSON_DECODE_ANY, NULL);
+
+            assert_int_equal(json_object_set_new(object, "data", value), 0);
+        }
+        write_object(object);
+        json_decref(object);
+        assert_refused(values[i][1]);
+    }
 }
 
 /* Fields are checked whatever the sum says, so they are written wrong here. */
@@ -285,8 +334,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FOLDER(what_is_written_is_read),
         cmocka_unit_test(files_are_named_by_their_place_and_not_by_rank),
-        cmocka_unit_test(sums_are_xxh3),
         FOLDER(a_changed_number_or_word_is_found_by_the_sum),
+        FOLDER(a_manifest_without_its_training_set_is_refused_by_name),
         FOLDER(fields_that_cannot_be_are_refused_by_name),
         FOLDER(counts_that_no_run_comes_to_are_refused_by_name),
         FOLDER(a_layout_that_is_not_the_configurations_is_refused_by_name),

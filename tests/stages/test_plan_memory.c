@@ -20,9 +20,10 @@
 #define LAST   (2 * LAYER + 2 * 64)          /* of stage 1: the head's copy is no parameter */
 #define NORMS  (2 * 2 * 128)                 /* of stage 0, fp32 in every format */
 #define TOKENS (32 * 64)                     /* elements of a message */
+#define STEP   (8 * 32)                      /* tokens of a step */
 
 static const char yaml[] =
-    "model: {num_layers: 4, hidden_size: 64, num_heads: 4, seq_len: 32}\n"
+    "model: {num_layers: 4, hidden_size: 64, num_heads: 4, seq_len: 32, vocab_size: 256}\n"
     "parallel: {pp: 2}\n"
     "train: {steps: 1, micro_batch_size: 1, num_microbatches: 8, threads: 1}\n"
     "optimizer: {lr: 1.0e-3}\n"
@@ -87,9 +88,49 @@ static void what_two_stages_hold_is_counted_by_hand(void **state)
     assert_int_equal(last->bytes[MEMORY_HEAD], 2 * 4 * WORDS);
     assert_int_equal(last->bytes[MEMORY_EMBEDDING], 0);
     assert_int_equal(last->bytes[MEMORY_LANDING], 3 * 4 * TOKENS);
+    /* Two steps of eight sequences: tokens for the one, targets and masks for the other. */
+    assert_int_equal(first->bytes[MEMORY_DATA], 2 * STEP * 4);
+    assert_int_equal(last->bytes[MEMORY_DATA], 2 * STEP * (4 + 4));
     assert_int_equal(job.memory.largest, 0);
     assert_near(job.memory.state_each[0], 16.0);
     assert_near(memory_state_each(last), 16.0);
+    release(&job);
+}
+
+/* Each set that is opened has two steps' buffers; a rank between the ends has none, and one that is both
+ * ends has all four kinds. */
+static void data_buffers_are_counted_for_each_set_and_end(void **state)
+{
+    struct job job;
+
+    (void)state;
+    make("--parallel.pp=4", NULL, &job);
+    assert_int_equal(job.memory.ranks[0].bytes[MEMORY_DATA], 2 * STEP * 4);
+    assert_int_equal(job.memory.ranks[1].bytes[MEMORY_DATA], 0);
+    assert_int_equal(job.memory.ranks[2].bytes[MEMORY_DATA], 0);
+    assert_int_equal(job.memory.ranks[3].bytes[MEMORY_DATA], 2 * STEP * 8);
+    release(&job);
+    make("--train.eval_every=1", "--data.split=[0.9, 0.1, 0]", &job);
+    assert_int_equal(job.memory.ranks[0].bytes[MEMORY_DATA], 2 * (2 * STEP * 4));
+    assert_int_equal(job.memory.ranks[1].bytes[MEMORY_DATA], 2 * (2 * STEP * 8));
+    release(&job);
+    make("--train.eval_every=1", "--data.split=[0.8, 0.1, 0.1]", &job);
+    assert_int_equal(job.memory.ranks[0].bytes[MEMORY_DATA], 3 * (2 * STEP * 4));
+    assert_int_equal(job.memory.ranks[1].bytes[MEMORY_DATA], 3 * (2 * STEP * 8));
+    release(&job);
+    /* Half of the micro-batches for each of two replicas. */
+    make("--parallel.dp=2", "--train.num_microbatches=4", &job);
+    for (int32_t rank = 0; rank < 4; rank++) {
+        assert_int_equal(job.memory.ranks[rank].bytes[MEMORY_DATA],
+                         2 * (STEP / 2) * (rank < 2 ? 4 : 8));
+    }
+    release(&job);
+    make("--data.format=samples", "--parallel.pp=1", &job);
+    assert_int_equal(job.memory.ranks[0].bytes[MEMORY_DATA], 2 * STEP * (4 + 8));
+    release(&job);
+    make("--data.format=samples", "--model.num_tokentypes=2", &job);
+    assert_int_equal(job.memory.ranks[0].bytes[MEMORY_DATA], 2 * STEP * (4 + 4));
+    assert_int_equal(job.memory.ranks[1].bytes[MEMORY_DATA], 2 * STEP * 8);
     release(&job);
 }
 
@@ -142,14 +183,23 @@ static void zero_takes_off_what_replicas_share(void **state)
     assert_near(job.memory.state_each[0], 16.0 - 8.0 * (WORDS / 2) / FIRST);
     assert_near(job.memory.state_each[1], 8.0 + 8.0 / 2.0);
     assert_true(job.memory.state_each[2] <= job.memory.state_each[1]);
-    /* Of weights, which take 4, the layers' but for their norms. */
+    /* Of weights, which take 4, the layers' but for their norms; and room for two whole layers, which is
+     * all that there is here. */
     assert_near(job.memory.state_each[3],
-                job.memory.state_each[2] - 4.0 * ((2 * LAYER - NORMS) / 2) / FIRST);
+                job.memory.state_each[2] + 4.0 * ((2 * LAYER - NORMS) / 2) / FIRST);
     assert_int_equal(job.memory.ranks[0].bytes[MEMORY_GATHERED], 0);
     release(&job);
     make("--parallel.dp=2", "--parallel.zero_stage=3", &job);
-    assert_near(memory_state_each(&job.memory.ranks[0]), job.memory.state_each[3]);
+    assert_near(memory_shared_each(&job.memory.ranks[0]), job.memory.state_each[3]);
     assert_int_equal(job.memory.ranks[0].bytes[MEMORY_GATHERED], (2 * LAYER - NORMS) * 4);
+    release(&job);
+    /* One micro-batch a step: of four layers' matrices the gradients, and a bucket. */
+    make("--parallel.dp=2", "--train.num_microbatches=1", &job);
+    assert_near(job.memory.state_each[2], job.memory.state_each[1]);
+    release(&job);
+    make("--parallel.dp=4", "--train.num_microbatches=1", &job);
+    assert_near(job.memory.state_each[2],
+                job.memory.state_each[1] + 4.0 * (12 * 64 * 64) * (1.0 - 2.0 * 3.0 / 4.0) / FIRST);
     release(&job);
     /* Six tensors of 64 elements a layer have slices of 64 bytes, and one of 192 has slices of 192;
      * each moment of each begins on a multiple of 128. */
@@ -250,7 +300,8 @@ static void the_table_has_a_line_a_stage_and_marks_the_largest(void **state)
     assert_null(strstr(text, "again"));
     assert_non_null(strstr(text, " bytes a parameter on rank 0, bf16 with adam: params 2.0, main "
                                  "params "));
-    assert_non_null(strstr(text, "\n#             ZeRO at dp 2: "));
+    assert_non_null(
+        strstr(text, "\n#             ZeRO at dp 2, with layers that are whole for a while: "));
     assert_non_null(strstr(text, ", 12.0 with zero_stage 1, "));
     free(text);
     release(&job);
@@ -311,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_two_stages_hold_is_counted_by_hand),
+        cmocka_unit_test(data_buffers_are_counted_for_each_set_and_end),
         cmocka_unit_test(sixteen_bits_have_main_params_beside_the_model),
         cmocka_unit_test(gradient_descent_has_one_moment),
         cmocka_unit_test(shards_with_own_rows_hold_these_alone),

@@ -35,6 +35,7 @@ static void save(int64_t step, const char *change)
         .updates = step,
         .consumed = 8 * step,
         .sequences = 10,
+        .data = {.bytes = 400, .xxh3 = 0x0123456789abcdefU},
         .scale = {.scale = 1.0},
         .threads = 3,
         .layout = {.pp = 4, .tp = 1, .dp = 1},
@@ -184,6 +185,58 @@ static void the_end_of_weight_decay_is_asked_for_where_it_has_one(void **state)
         struct config *config = load(changes[i][0]);
 
         assert_int_equal(judge(config), STATUS_OK);
+        config_destroy(&config);
+    }
+}
+
+static enum status judge_content(struct config *config, uint64_t bytes, uint64_t xxh3)
+{
+    const struct manifest_sum data = {.bytes = bytes, .xxh3 = xxh3};
+    struct resume resume;
+    enum status status = STATUS_OK;
+
+    assert_int_equal(resume_find(config, &resume), STATUS_OK);
+    status = resume_judge_data(&resume, config, &data, true);
+    resume_release(&resume);
+    return status;
+}
+
+/* The same name, the same size, the same number of sequences. */
+static void another_content_of_the_training_set_is_refused_unless_named(void **state)
+{
+    static const char *const allowing[] = {"checkpoint.allow_change=[data]",
+                                           "checkpoint.allow_change=[data.train]"};
+    static const char *const others[] = {"checkpoint.allow_change=[data.split, data.shuffle]",
+                                         "checkpoint.allow_change=[seed]", NULL};
+    static const char change[] =
+        "text.txt: 400 bytes, XXH3 0123456789abcdef → 400 bytes, XXH3 0123456789abcdee";
+    char text[4096];
+
+    (void)state;
+    save(10, NULL);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        struct config *config = load(others[i]);
+
+        assert_int_equal(judge_content(config, 400, 0x0123456789abcdefU), STATUS_OK);
+        assert_int_equal(judge_content(config, 400, 0x0123456789abcdeeU), STATUS_ERR_REFUSED);
+        assert_non_null(strstr(status_last()->message, "step-00000010 cannot be resumed"));
+        assert_non_null(strstr(status_last()->message, "the content of data.train, "));
+        assert_non_null(strstr(status_last()->message, change));
+        assert_non_null(strstr(status_last()->message, "name data.train in "
+                                                       "checkpoint.allow_change"));
+        assert_int_equal(judge_content(config, 401, 0x0123456789abcdefU), STATUS_ERR_REFUSED);
+        assert_non_null(strstr(status_last()->message, "400 bytes, XXH3 0123456789abcdef → 401 "));
+        config_destroy(&config);
+    }
+    for (size_t i = 0; i < sizeof(allowing) / sizeof(allowing[0]); i++) {
+        struct config *config = load(allowing[i]);
+        struct capture capture;
+
+        capture_begin(&capture);
+        assert_int_equal(judge_content(config, 400, 0x0123456789abcdeeU), STATUS_OK);
+        capture_end(&capture, text, sizeof(text));
+        assert_non_null(strstr(text, "resumed with another content of data.train, "));
+        assert_non_null(strstr(text, change));
         config_destroy(&config);
     }
 }
@@ -354,6 +407,7 @@ int main(void)
         FOLDER(another_layout_is_refused_with_both_values),
         FOLDER(seed_data_batch_and_optimizer_are_refused_unless_named),
         FOLDER(the_end_of_weight_decay_is_asked_for_where_it_has_one),
+        FOLDER(another_content_of_the_training_set_is_refused_unless_named),
         FOLDER(fewer_steps_than_are_done_are_refused_with_both_numbers),
         FOLDER(the_rest_is_taken_and_told),
         FOLDER(automatic_threads_are_those_of_the_first_start),

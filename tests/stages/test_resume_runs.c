@@ -11,6 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "base/folder.h"
+#include "stages/checkpoint/contents.h"
+#include "stages/checkpoint/sum.h"
 #include "stages/engine.h"
 #include "tests/stages/base_run.h"
 #include "tests/stages/checkpoint_folder.h"
@@ -233,6 +237,84 @@ static void test_a_file_with_another_sum_or_none_is_refused_by_name(void **state
                   (const char *const[3]){"shard-pp1-tp0-dp0.safetensors", "missing"});
 }
 
+/* In the metadata of `file`, the place of `tensor`: `old` becomes `new`, which is as long. Its sum in the
+ * manifest is then that of the changed file. */
+static void move_place(const char *folder, int32_t rank, const char *tensor, const char *old,
+                       const char *new)
+{
+    struct manifest manifest;
+    char name[SHARD_NAME_BYTES];
+    char path[FILE_PATH_BYTES];
+    char *bytes = NULL;
+    char *at = NULL;
+    size_t count = 0;
+
+    assert_int_equal(manifest_read(folder, &manifest), STATUS_OK);
+    manifest_shard_name(&manifest.layout, rank, name);
+    assert_int_equal(folder_path(folder, name, path), STATUS_OK);
+    assert_int_equal(file_read(path, 1 << 24, &bytes, &count), STATUS_OK);
+    at = memmem(bytes, count, tensor, strlen(tensor));
+    assert_non_null(at);
+    at = memmem(at, 512, old, strlen(old));
+    assert_non_null(at);
+    memcpy(at, new, strlen(old));
+    assert_int_equal(file_write(path, bytes, count), STATUS_OK);
+    manifest.files[rank].xxh3 = sum_of(bytes, count);
+    assert_int_equal(manifest_write(folder, &manifest), STATUS_OK);
+    manifest_release(&manifest);
+    free(bytes);
+}
+
+/* Sizes and sums are right, and so is the number of elements: 64 of a layer norm, of which each of two replicas
+ * has 32, and the second one's begin with the 31st. */
+static void test_a_hole_beside_an_overlap_is_refused_by_name_as_by_verify(void **state)
+{
+    static const char words[] = "tensor h.1.ln_1.weight: of its elements 0 to 63, 30 to 31 are in "
+                                "shard-pp0-tp0-dp0.safetensors and again in "
+                                "shard-pp0-tp0-dp1.safetensors";
+    static struct rig_result run;
+    const struct base_run base = {.dp = 2, .more = {"parallel.zero_stage=1"}};
+    const char *folder = checkpoint_folder_path("c/step-00000005");
+    struct manifest manifest;
+    struct contents contents;
+
+    (void)state;
+    train(&base, 5, 5, false, &run);
+    rig_release(&run);
+    move_place(folder, 1, "\"h.1.ln_1.weight\":", "\\\"first\\\": 32", "\\\"first\\\": 30");
+    check_refusal(&base, (const char *const[3]){"parallel.zero_stage=1"},
+                  (const char *const[3]){words, "step-00000005"});
+    assert_int_equal(manifest_read(folder, &manifest), STATUS_OK);
+    assert_int_equal(contents_read(folder, &manifest, true, &contents), STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, words));
+    manifest_release(&manifest);
+}
+
+/* Each rank sums its own file alone. */
+static void test_a_damaged_file_of_any_rank_is_refused_by_all(void **state)
+{
+    static struct rig_result run;
+    const struct base_run base = {.pp = 2, .dp = 2};
+
+    (void)state;
+    train(&base, 5, 5, false, &run);
+    rig_release(&run);
+    for (int32_t rank = 0; rank < 4; rank++) {
+        const struct grid_shape layout = {.pp = 2, .tp = 1, .dp = 2};
+        char name[SHARD_NAME_BYTES];
+        char path[128];
+
+        manifest_shard_name(&layout, rank, name);
+        (void)snprintf(path, sizeof(path), "c/step-00000005/%s", name);
+        checkpoint_folder_damage(path, 5);
+        check_refusal(&base, (const char *const[3]){"train.log_every=1"},
+                      (const char *const[3]){name, "expected the XXH3 sum"});
+        checkpoint_folder_damage(path, 5);
+    }
+    train(&base, STEPS, STEPS, true, &run);
+    rig_release(&run);
+}
+
 static void test_another_training_set_is_refused_unless_it_is_asked_for(void **state)
 {
     static struct rig_result run;
@@ -248,6 +330,34 @@ static void test_another_training_set_is_refused_unless_it_is_asked_for(void **s
     train(&other, STEPS, STEPS, true, &run);
     assert_int_equal(run.first, 5);
     rig_release(&run);
+}
+
+/* One bit of the text, under the same name: rank 0 alone looks, and all ranks end with what it says. The next
+ * checkpoint is of the text that is trained on. */
+static void test_a_changed_text_is_refused_on_all_ranks_unless_it_is_asked_for(void **state)
+{
+    static struct rig_result run;
+    const struct base_run base = {.pp = 2, .dp = 2};
+    const struct base_run allowed = {
+        .pp = 2, .dp = 2, .more = {"checkpoint.allow_change=[data.train]"}};
+    const char *const changes[3] = {"train.log_every=1"};
+
+    (void)state;
+    train(&base, 5, 5, false, &run);
+    rig_release(&run);
+    base_turn_text(7000);
+    check_refusal(&base, changes,
+                  (const char *const[3]){"the content of data.train", "14000 bytes, XXH3 ",
+                                         " → 14000 bytes, XXH3 "});
+    train(&allowed, 8, 8, true, &run);
+    assert_int_equal(run.first, 5);
+    rig_release(&run);
+    train(&base, STEPS, STEPS, true, &run);
+    assert_int_equal(run.first, 8);
+    rig_release(&run);
+    base_turn_text(7000);
+    check_refusal(&base, changes,
+                  (const char *const[3]){"the content of data.train", "allow_change"});
 }
 
 static void test_a_resumed_run_may_have_another_schedule_and_keeps_its_bits(void **state)
@@ -375,7 +485,10 @@ int main(void)
         cmocka_unit_test(test_a_resumed_run_has_the_bits_of_an_unbroken_one_in_every_layout),
         FOLDER(test_the_data_goes_on_where_it_was_and_no_sequence_comes_twice),
         FOLDER(test_a_file_with_another_sum_or_none_is_refused_by_name),
+        FOLDER(test_a_hole_beside_an_overlap_is_refused_by_name_as_by_verify),
+        FOLDER(test_a_damaged_file_of_any_rank_is_refused_by_all),
         FOLDER(test_another_training_set_is_refused_unless_it_is_asked_for),
+        FOLDER(test_a_changed_text_is_refused_on_all_ranks_unless_it_is_asked_for),
         cmocka_unit_test(test_skipped_steps_before_and_after_the_cut_change_nothing),
         cmocka_unit_test(test_a_scale_that_becomes_dynamic_begins_with_its_first_value),
         FOLDER(test_a_resumed_run_may_have_another_schedule_and_keeps_its_bits),

@@ -380,18 +380,6 @@ static void a_file_in_the_place_of_the_directory_is_refused_by_name(void **state
     run_directory_release(&run);
 }
 
-static void a_path_that_does_not_fit_is_refused_and_never_cut(void **state)
-{
-    char path[128];
-    size_t length = strlen(run_path) + strlen("/lock");
-
-    (void)state;
-    assert_int_equal(run_directory_path(config, "lock", path, length + 1), STATUS_OK);
-    assert_string_equal(path, inside("lock"));
-    assert_int_equal(run_directory_path(config, "lock", path, length), STATUS_ERR_REFUSED);
-    assert_non_null(strstr(status_last()->message, "train.run_dir"));
-}
-
 #define CLEAN(test) cmocka_unit_test_setup_teardown(test, load, clean)
 
 int main(void)
@@ -411,7 +399,6 @@ int main(void)
         CLEAN(a_live_run_is_refused_and_left_alone),
         CLEAN(a_look_leaves_the_lock_free),
         CLEAN(a_file_in_the_place_of_the_directory_is_refused_by_name),
-        CLEAN(a_path_that_does_not_fit_is_refused_and_never_cut),
     };
 
     return cmocka_run_group_tests_name("run_directory", tests, open_all, close_all);

@@ -40,14 +40,13 @@ static void look(void *context, const struct engine *engine)
 {
     struct seen *seen = context;
     struct traffic planned = {{0}};
+    struct traffic moved;
 
     (void)traffic_plan(engine->config, engine->plan, &engine->grid, &planned);
+    engine_read_moved(engine, &moved);
     for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
-        /* These travel after their step, and are looked at elsewhere. */
-        if (kind != TRAFFIC_EMBEDDING_SYNC && kind != TRAFFIC_WEIGHT_GATHERS) {
-            seen->unplanned +=
-                apart(engine->moved.bytes[kind], planned.bytes[kind] * (uint64_t)engine->steps_run);
-        }
+        seen->unplanned +=
+            apart(moved.bytes[kind], planned.bytes[kind] * (uint64_t)engine->steps_run);
     }
     seen->gathered += engine->moved.bytes[TRAFFIC_ROW_GATHERS];
     seen->unused += apart(engine->memory.total_bytes, engine_used_bytes(engine));
@@ -56,26 +55,12 @@ static void look(void *context, const struct engine *engine)
     }
 }
 
-/* `base` with one more override. */
-static struct base_run with(const struct base_run *base, const char *more)
-{
-    struct base_run run = *base;
-    int place = 0;
-
-    while (run.more[place] != NULL) {
-        place++;
-    }
-    assert_true(place < BASE_MORE);
-    run.more[place] = more;
-    return run;
-}
-
 /* Trains `base` with rows split; what it moves and holds is what was planned. */
 static void train(const struct base_run *base, struct rig_result *run)
 {
     struct seen seen = {0};
     const struct rig_hooks hooks = {.context = &seen, .on_step = look};
-    struct base_run layout = with(base, ROWS);
+    struct base_run layout = base_with(base, ROWS);
 
     layout.hooks = &hooks;
     base_train(&layout, run);
@@ -212,7 +197,7 @@ static void test_replicas_that_share_out_have_the_bits_of_those_that_do_not(void
 
     (void)state;
     for (size_t i = 0; i < COUNT(whole); i++) {
-        const struct base_run shared = with(&whole[i], "parallel.zero_stage=1");
+        const struct base_run shared = base_with(&whole[i], "parallel.zero_stage=1");
 
         check_bits(&whole[i], &shared, 1);
     }
@@ -265,7 +250,7 @@ static void test_one_shard_has_all_rows(void **state)
     static struct rig_result plain;
     static struct rig_result run;
     static const struct base_run base = {.pp = 2, .steps = 2};
-    const struct base_run rows = with(&base, ROWS);
+    const struct base_run rows = base_with(&base, ROWS);
 
     (void)state;
     base_train(&base, &plain);
@@ -393,7 +378,7 @@ static void test_own_rows_are_dropped_as_they_are_of_the_whole(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT(layouts); i++) {
-        const struct base_run rows = with(&layouts[i], ROWS);
+        const struct base_run rows = base_with(&layouts[i], ROWS);
 
         look_at(&layouts[i], &plain);
         look_at(&rows, &split);

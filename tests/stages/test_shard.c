@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "stages/checkpoint/shard.h"
+#include "stages/checkpoint/sum.h"
 #include "tests/stages/checkpoint_folder.h"
 
 #define FILE_NAME "one.safetensors"
@@ -77,7 +78,7 @@ static void a_shard_holds_what_its_rank_owns_exactly(void **state)
     (void)state;
     write_shard(&params, 0, &sum);
     params_release(&params);
-    assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &sum, &shard), STATUS_OK);
+    assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &sum, NULL, &shard), STATUS_OK);
     assert_int_equal(shard_count(shard), 2);
     tensor = shard_find(shard, "h.0.attn.c_attn.weight");
     assert_non_null(tensor);
@@ -131,7 +132,7 @@ static void what_is_not_sliced_is_written_by_the_first_replica_alone(void **stat
     (void)state;
     write_shard(&params, 1, &sum);
     params_release(&params);
-    assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &sum, &shard), STATUS_OK);
+    assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &sum, NULL, &shard), STATUS_OK);
     assert_int_equal(shard_count(shard), 1);
     assert_string_equal(shard_at(shard, 0)->name, "h.0.attn.c_attn.weight");
     assert_null(shard_at(shard, 0)->moment2);
@@ -146,7 +147,7 @@ static void a_rank_that_owns_nothing_writes_a_file_too(void **state)
 
     (void)state;
     write_shard(&params, 0, &sum);
-    assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &sum, &shard), STATUS_OK);
+    assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &sum, NULL, &shard), STATUS_OK);
     assert_int_equal(shard_count(shard), 0);
     shard_close(&shard);
 }
@@ -167,11 +168,11 @@ static void a_changed_byte_or_length_is_refused_with_both_values(void **state)
     params_release(&params);
     assert_int_equal(file_read(checkpoint_folder_path(FILE_NAME), 1 << 16, &bytes, &count),
                      STATUS_OK);
-    assert_true(count == sum.bytes && manifest_sum_of(bytes, count) == sum.xxh3);
+    assert_true(count == sum.bytes && sum_of(bytes, count) == sum.xxh3);
     free(bytes);
     for (long at = 1; at < (long)count; at += 61) {
         checkpoint_folder_damage(FILE_NAME, at);
-        assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &sum, &shard),
+        assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &sum, NULL, &shard),
                          STATUS_ERR_REFUSED);
         (void)snprintf(digits, sizeof(digits), "%016llx", (unsigned long long)sum.xxh3);
         assert_non_null(strstr(status_last()->message, digits));
@@ -179,11 +180,48 @@ static void a_changed_byte_or_length_is_refused_with_both_values(void **state)
         checkpoint_folder_damage(FILE_NAME, at);
     }
     longer = (struct manifest_sum){.bytes = sum.bytes + 1, .xxh3 = sum.xxh3};
-    assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &longer, &shard),
+    assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &longer, NULL, &shard),
                      STATUS_ERR_REFUSED);
     assert_non_null(strstr(status_last()->message, "bytes"));
-    assert_int_equal(shard_open(checkpoint_folder_path("none"), &sum, &shard), STATUS_ERR_REFUSED);
+    assert_int_equal(shard_open(checkpoint_folder_path("none"), &sum, NULL, &shard),
+                     STATUS_ERR_REFUSED);
     assert_null(shard);
+}
+
+static void count_piece(void *context)
+{
+    (*(int *)context)++;
+}
+
+/* 2.5 MiB of one tensor with two moments: three pieces each, one for the header, one for the last sync. */
+static void each_piece_is_told_to_who_watches(void **state)
+{
+    struct params params;
+    struct param vector = {.name = "wte.weight", .rows = 1, .cols = 5 << 17};
+    struct manifest_sum sum;
+    struct shard *shard = NULL;
+    int pieces = 0;
+    const struct piece_watch watch = {.moved = count_piece, .context = &pieces};
+    const struct shard_writing writing = {
+        .path = checkpoint_folder_path(FILE_NAME), .params = &params, .watch = &watch};
+
+    (void)state;
+    params_init(&params, DTYPE_FP32, 2);
+    assert_int_equal(params_add(&params, &vector), STATUS_OK);
+    params_measure(&params);
+    assert_int_equal(params_place(&params), STATUS_OK);
+    assert_int_equal(shard_write(&writing, &sum), STATUS_OK);
+    params_release(&params);
+    assert_int_equal(pieces, 3 * 3 + 1 + 1);
+    assert_true(sum.bytes > 15 << 19 && sum.bytes < 16 << 19);
+    pieces = 0;
+    assert_int_equal(shard_open(checkpoint_folder_path(FILE_NAME), &sum, &watch, &shard),
+                     STATUS_OK);
+    shard_close(&shard);
+    /* The file as a whole: 7.5 MiB and a header. */
+    assert_int_equal(pieces, 8);
+    assert_int_equal(shard_open_unsummed(checkpoint_folder_path(FILE_NAME), &shard), STATUS_OK);
+    shard_close(&shard);
 }
 
 /* A file of one tensor with this place in the metadata. */
@@ -294,6 +332,7 @@ int main(void)
         FOLDER(the_file_is_safetensors_with_places_in_its_metadata),
         FOLDER(what_is_not_sliced_is_written_by_the_first_replica_alone),
         FOLDER(a_rank_that_owns_nothing_writes_a_file_too),
+        FOLDER(each_piece_is_told_to_who_watches),
         FOLDER(a_changed_byte_or_length_is_refused_with_both_values),
         FOLDER(places_that_cannot_be_are_refused),
 #ifdef WEIR_FAULTS

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "stages/checkpoint/safetensors.h"
 #include "stages/data/loader.h"
 #include "tests/stages/engine_rig.h"
+#include "tests/stages/samples_file.h"
 
 #define POSITIONS 8
 #define SAMPLES   16
@@ -22,8 +22,9 @@
 #define TYPES     3
 
 static char samples_path[64];
-static int32_t tokens[SAMPLES * (POSITIONS + 1)];
 static int32_t types[SAMPLES * POSITIONS];
+static const struct samples_file samples = {
+    .samples = SAMPLES, .positions = POSITIONS, .vocab = 61, .more = "tokentypes", .values = types};
 
 /* Weights that get no gradient stay as they are. */
 static const char base_yaml[] =
@@ -35,35 +36,11 @@ static const char base_yaml[] =
 /* Type 0 and 2 occur, type 1 never. */
 static int make_samples(void **state)
 {
-    struct safetensors_entry entries[2] = {
-        {.name = "tokens",
-         .dtype = SAFETENSORS_I32,
-         .dims = 2,
-         .shape = {SAMPLES, POSITIONS + 1},
-         .bytes = sizeof(tokens),
-         .data = tokens},
-        {.name = "tokentypes",
-         .dtype = SAFETENSORS_I32,
-         .dims = 2,
-         .shape = {SAMPLES, POSITIONS},
-         .bytes = sizeof(types),
-         .data = types},
-    };
-    int descriptor = -1;
-
     (void)state;
-    (void)snprintf(samples_path, sizeof(samples_path), "/tmp/weir-types-XXXXXX.safetensors");
-    descriptor = mkstemps(samples_path, 12);
-    if (descriptor < 0 || close(descriptor) != 0) {
-        return -1;
-    }
-    for (int i = 0; i < SAMPLES * (POSITIONS + 1); i++) {
-        tokens[i] = (i * 37 + i / 9) % 61;
-    }
     for (int i = 0; i < SAMPLES * POSITIONS; i++) {
         types[i] = i * 5 / 3 % 2 * 2;
     }
-    return safetensors_write(samples_path, entries, 2, NULL, 0) < 0 ? -1 : 0;
+    return samples_file_write(&samples, samples_path, sizeof(samples_path));
 }
 
 static int remove_samples(void **state)
@@ -128,7 +105,8 @@ static void the_loader_hands_them_out_beside_the_tokens(void **state)
             bool padding = row >= SAMPLES;
 
             assert_int_equal(batch.types[at], padding ? 0 : types[row * POSITIONS + t]);
-            assert_int_equal(batch.tokens[at], padding ? 0 : tokens[row * (POSITIONS + 1) + t]);
+            assert_int_equal(batch.tokens[at],
+                             padding ? 0 : samples_file_token(&samples, row * (POSITIONS + 1) + t));
         }
     }
     loader_close(&loader);

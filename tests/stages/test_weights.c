@@ -82,17 +82,6 @@ static void assert_values(const struct params *params, const struct params *mode
     }
 }
 
-static json_t *read_json(const char *name)
-{
-    json_error_t error;
-    json_t *object = json_load_file(weights_inside(name), JSON_REJECT_DUPLICATES, &error);
-
-    if (object == NULL) {
-        fail_msg("%s: %s", name, error.text);
-    }
-    return object;
-}
-
 static void one_stage_writes_the_names_and_shapes_of_the_format(void **state)
 {
     static const struct {
@@ -158,7 +147,7 @@ static void what_one_stage_writes_any_stage_reads_back(void **state)
 
         make_rank(&params, &head, &small, &ranges[i], 2);
         assert_int_equal(
-            weights_import(weights_inside("model.safetensors"), "", &params, &head, &small),
+            weights_import(weights_inside("model.safetensors"), "", &params, &head, &small, NULL),
             STATUS_OK);
         assert_values(&params, &model);
         if (ranges[i].has_head && !ranges[i].has_embedding) {
@@ -185,8 +174,8 @@ static void export_shard(int32_t stage, int32_t stages, const struct chunk_range
     if (head.copy == NULL) {
         make_rank(&again, &head_again, &small, range, 2);
         (void)snprintf(name, sizeof(name), "model-%05d-of-%05d.safetensors", stage + 1, stages);
-        assert_int_equal(weights_import(weights_inside(name), "", &again, &head_again, &small),
-                         STATUS_OK);
+        assert_int_equal(
+            weights_import(weights_inside(name), "", &again, &head_again, &small, NULL), STATUS_OK);
         assert_values(&again, &params);
         drop_rank(&again, &head_again);
     }
@@ -212,7 +201,7 @@ static void export_and_check_shards(int32_t stages, const int32_t *stage_of,
                                                                        .shape = &small,
                                                                        .model = &model}),
         STATUS_OK);
-    index = read_json("model.safetensors.index.json");
+    index = weights_read_json("model.safetensors.index.json");
     map = json_object_get(index, "weight_map");
     assert_int_equal(json_object_size(map), TENSORS);
     assert_int_equal(
@@ -282,8 +271,9 @@ static void assert_refused_after(const char *name, void (*change)(struct safeten
     assert_int_equal(
         safetensors_write(weights_inside("bad.safetensors"), entries, TENSORS, NULL, 0), STATUS_OK);
     safetensors_close(&file);
-    assert_int_equal(weights_import(weights_inside("bad.safetensors"), "", &params, &head, &small),
-                     STATUS_ERR_REFUSED);
+    assert_int_equal(
+        weights_import(weights_inside("bad.safetensors"), "", &params, &head, &small, NULL),
+        STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "bad.safetensors"));
     assert_non_null(strstr(message, name));
     if (strstr(message, words) == NULL) {
@@ -350,13 +340,14 @@ static void a_wrong_prefix_is_refused_with_what_was_looked_for(void **state)
     (void)state;
     make_rank(&params, &head, &small, &everything, 1);
     export_file(0, 1, &params);
-    assert_int_equal(
-        weights_import(weights_inside("model.safetensors"), "transformer.", &params, &head, &small),
-        STATUS_ERR_REFUSED);
+    assert_int_equal(weights_import(weights_inside("model.safetensors"), "transformer.", &params,
+                                    &head, &small, NULL),
+                     STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "no tensor transformer.wte.weight"));
     assert_non_null(strstr(message, "checkpoint.import_prefix is \"transformer.\""));
-    assert_int_equal(weights_import(weights_inside("none.safetensors"), "", &params, &head, &small),
-                     STATUS_ERR_REFUSED);
+    assert_int_equal(
+        weights_import(weights_inside("none.safetensors"), "", &params, &head, &small, NULL),
+        STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "none.safetensors"));
     drop_rank(&params, &head);
 }
@@ -372,7 +363,7 @@ static void a_head_without_its_embedding_in_the_file_is_refused(void **state)
     make_rank(&params, &head, &small, &last, 1);
     export_file(1, 2, &params);
     assert_int_equal(weights_import(weights_inside("model-00002-of-00002.safetensors"), "", &params,
-                                    &head, &small),
+                                    &head, &small, NULL),
                      STATUS_ERR_REFUSED);
     assert_non_null(strstr(status_last()->message, "no tensor wte.weight"));
     drop_rank(&params, &head);
@@ -395,7 +386,7 @@ static void assert_oracle(const char *path, const struct model_shape *shape,
     struct head_memory head;
 
     make_rank(&params, &head, shape, &range, 1);
-    assert_int_equal(weights_import(path, "init.", &params, &head, shape), STATUS_OK);
+    assert_int_equal(weights_import(path, "init.", &params, &head, shape, NULL), STATUS_OK);
     for (size_t i = 0; i < count; i++) {
         const struct param *param = params_find(&params, oracle[i].name);
 

@@ -38,17 +38,6 @@ static void export_index(const struct config_model *of, int32_t stages, const in
     assert_int_equal(weights_export_index(weights_folder(), &index), STATUS_OK);
 }
 
-static json_t *read_json(const char *name)
-{
-    json_error_t error;
-    json_t *object = json_load_file(weights_inside(name), JSON_REJECT_DUPLICATES, &error);
-
-    if (object == NULL) {
-        fail_msg("%s: %s", name, error.text);
-    }
-    return object;
-}
-
 static void the_config_says_what_kind_of_model_it_is(void **state)
 {
     static const struct {
@@ -62,7 +51,7 @@ static void the_config_says_what_kind_of_model_it_is(void **state)
     (void)state;
     export_index(&model, 1, stage_of);
     assert_int_not_equal(access(weights_inside("model.safetensors.index.json"), F_OK), 0);
-    config = read_json("config.json");
+    config = weights_read_json("config.json");
     assert_string_equal(json_string_value(json_object_get(config, "model_type")), "gpt2");
     assert_string_equal(
         json_string_value(json_array_get(json_object_get(config, "architectures"), 0)),
@@ -99,7 +88,7 @@ static void numbers_are_written_as_short_as_they_read_back(void **state)
     other.layer_norm_eps = 0.10000000000000002;
     other.init_std = 1.0 / 3.0;
     export_index(&other, 1, stage_of);
-    config = read_json("config.json");
+    config = weights_read_json("config.json");
     assert_true(json_real_value(json_object_get(config, "layer_norm_epsilon")) ==
                 0.10000000000000002);
     assert_true(json_real_value(json_object_get(config, "initializer_range")) == 1.0 / 3.0);
@@ -115,7 +104,7 @@ static void a_head_of_its_own_is_said(void **state)
     (void)state;
     untied.tied_embeddings = false;
     export_index(&untied, 1, stage_of);
-    config = read_json("config.json");
+    config = weights_read_json("config.json");
     assert_true(json_is_false(json_object_get(config, "tie_word_embeddings")));
     json_decref(config);
 }
@@ -140,7 +129,7 @@ static void a_stage_with_several_runs_of_layers_has_all_their_tensors(void **sta
 
     (void)state;
     export_index(&model, 2, stage_of);
-    index = read_json("model.safetensors.index.json");
+    index = weights_read_json("model.safetensors.index.json");
     map = json_object_get(index, "weight_map");
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
         char file[64];

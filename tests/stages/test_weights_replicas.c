@@ -139,7 +139,7 @@ static void replicas_read_their_slices_and_round_the_rest(void **state)
         make_rank(&expected, &place, true);
         sharded_weights_make(&whole, place.shard, 2, true);
         assert_int_equal(
-            weights_import(weights_inside("model.safetensors"), "", &found, &head, &shape),
+            weights_import(weights_inside("model.safetensors"), "", &found, &head, &shape, NULL),
             STATUS_OK);
         for (int32_t i = 0; i < SHARDED_WEIGHTS; i++) {
             const struct param *param = &found.table[i];

@@ -131,7 +131,7 @@ static void check_import(int32_t written, int32_t shards)
         sharded_weights_make(&found, s, shards, false);
         sharded_weights_make(&expected, s, shards, true);
         assert_int_equal(
-            weights_import(weights_inside("model.safetensors"), "", &found, &head, &shape),
+            weights_import(weights_inside("model.safetensors"), "", &found, &head, &shape, NULL),
             STATUS_OK);
         for (int32_t i = 0; i < SHARDED_WEIGHTS; i++) {
             assert_memory_equal(found.table[i].weight, expected.table[i].weight,
@@ -180,7 +180,7 @@ static void a_shard_is_checked_against_the_whole_tensor(void **state)
     sharded_weights_make(&params, 1, 2, false);
     params.table[3].shard.whole_cols = 48;
     assert_int_equal(
-        weights_import(weights_inside("model.safetensors"), "", &params, &head, &shape),
+        weights_import(weights_inside("model.safetensors"), "", &params, &head, &shape, NULL),
         STATUS_ERR_REFUSED);
     assert_non_null(strstr(message, "h.0.attn.c_attn.weight"));
     assert_non_null(strstr(message, "expected F32 8 \303\227 48, found F32 [8, 24]"));
@@ -235,6 +235,7 @@ static void a_shard_of_another_model_is_refused_and_nothing_is_left(void **state
     (void)snprintf(other.table[1].name, sizeof(other.table[1].name), "wpf.weight");
     assert_int_equal(weights_export_begin(&first, &params), STATUS_OK);
     assert_int_equal(weights_export_write(&second, &other), STATUS_ERR_INVALID);
+    weights_export_discard(&second);
     assert_int_equal(files(), 0);
     assert_true(weights_export_end(&first) < 0);
     assert_int_equal(files(), 0);
@@ -274,6 +275,7 @@ static void a_disk_that_is_full_leaves_nothing(void **state)
     wrote = weights_export_write(&file, &params);
     limit_files(limit.rlim_cur);
     assert_int_equal(wrote, STATUS_ERR_IO);
+    weights_export_discard(&file);
     assert_int_equal(files(), 0);
     sharded_weights_drop(&params);
 }

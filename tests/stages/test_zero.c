@@ -48,17 +48,13 @@ static void train(const struct base_run *base, int stage, bool tied, struct rig_
 {
     struct seen seen = {0};
     const struct rig_hooks hooks = {.context = &seen, .on_step = look};
-    struct base_run layout = *base;
+    struct base_run layout;
     char zero[64];
-    int place = 0;
 
     (void)snprintf(zero, sizeof(zero), "parallel.zero_stage=%d", stage);
-    while (layout.more[place] != NULL) {
-        place++;
-    }
-    assert_true(place + 1 < BASE_MORE);
-    layout.more[place] = zero;
-    layout.more[place + 1] = tied ? "model.tied_embeddings=true" : "model.tied_embeddings=false";
+    layout = base_with(base, zero);
+    layout =
+        base_with(&layout, tied ? "model.tied_embeddings=true" : "model.tied_embeddings=false");
     layout.hooks = &hooks;
     base_train(&layout, run);
     assert_int_equal(seen.unplanned, 0);
@@ -212,7 +208,7 @@ static void measure(int64_t dp, int64_t index, int64_t stage, enum dtype type,
                      .virtual_stages = 1,
                      .layers_per_stage = {4},
                      .zero_stage = stage},
-        .train = {.micro_batch_size = 1, .num_microbatches = 1},
+        .train = {.micro_batch_size = 1, .num_microbatches = 2},
         .precision = {.dtype = type},
     };
     const struct replicas replicas = replicas_of(&config, (int32_t)index);

@@ -60,17 +60,13 @@ static void train(const struct base_run *base, int stage, bool tied, struct rig_
                   struct seen *seen)
 {
     const struct rig_hooks hooks = {.context = seen, .on_step = look};
-    struct base_run layout = *base;
+    struct base_run layout;
     char zero[64];
-    int place = 0;
 
     (void)snprintf(zero, sizeof(zero), "parallel.zero_stage=%d", stage);
-    while (layout.more[place] != NULL) {
-        place++;
-    }
-    assert_true(place + 1 < BASE_MORE);
-    layout.more[place] = zero;
-    layout.more[place + 1] = tied ? "model.tied_embeddings=true" : "model.tied_embeddings=false";
+    layout = base_with(base, zero);
+    layout =
+        base_with(&layout, tied ? "model.tied_embeddings=true" : "model.tied_embeddings=false");
     layout.hooks = &hooks;
     *seen = (struct seen){0};
     base_train(&layout, run);

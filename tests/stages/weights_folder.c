@@ -1,5 +1,14 @@
 #include "tests/stages/weights_folder.h"
 
+/* cmocka.h needs these before it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
 #include "tests/scheduler/scratch.h"
 
 static struct scratch folder;
@@ -29,4 +38,15 @@ const char *weights_inside(const char *name)
 
     scratch_path(&folder, name, path);
     return path;
+}
+
+json_t *weights_read_json(const char *name)
+{
+    json_error_t error;
+    json_t *object = json_load_file(weights_inside(name), JSON_REJECT_DUPLICATES, &error);
+
+    if (object == NULL) {
+        fail_msg("%s: %s", name, error.text);
+    }
+    return object;
 }

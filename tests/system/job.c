@@ -33,6 +33,14 @@ static void path_of(const struct job *job, const char *name, char *path)
     (void)snprintf(path, PATH_BYTES, "%s/%s", job->directory, name);
 }
 
+static int make_directory(const struct job *job, const char *name)
+{
+    char path[PATH_BYTES];
+
+    path_of(job, name, path);
+    return mkdir(path, 0700);
+}
+
 static void write_file(const struct job *job, const char *name, const char *text)
 {
     char path[PATH_BYTES];
@@ -59,26 +67,31 @@ static void write_text(const struct job *job)
     write_file(job, "text.txt", text);
 }
 
-void job_make(struct job *job)
+static void write_config(const struct job *job)
+{
+    char text[1024];
+
+    (void)snprintf(text, sizeof(text),
+                   "model: {num_layers: 4, hidden_size: 32, num_heads: 2, seq_len: 16, "
+                   "vocab_size: 256}\n"
+                   "train: {steps: 5, micro_batch_size: 2, num_microbatches: 4, threads: 1}\n"
+                   "optimizer: {lr: 0.01, warmup_steps: 1}\n"
+                   "data: {train: %s/text.txt}\n",
+                   job->directory);
+    write_file(job, "config.yaml", text);
+}
+
+static void write_script(const struct job *job, const char *name, const char *binary)
 {
     char path[PATH_BYTES];
+    char text[256];
 
-    memset(job, 0, sizeof(*job));
-    (void)snprintf(job->directory, sizeof(job->directory), "/tmp/weir-job-XXXXXX");
-    if (mkdtemp(job->directory) == NULL) {
-        return;
-    }
-    path_of(job, "tmp", path);
-    (void)mkdir(path, 0700);
-    write_text(job);
-    (void)snprintf(path, sizeof(path), "data: {train: %s/text.txt}\n", job->directory);
-    write_file(job, "data.part", path);
-    write_file(job, "model.part",
-               "model: {num_layers: 4, hidden_size: 32, num_heads: 2, seq_len: 16, "
-               "vocab_size: 256}\n"
-               "train: {steps: 5, micro_batch_size: 2, num_microbatches: 4, threads: 1}\n"
-               "optimizer: {lr: 0.01, warmup_steps: 1}\n");
-    job_run(job, 10.0, "cat \"$DIR/model.part\" \"$DIR/data.part\" > \"$CONFIG\"");
+    (void)snprintf(text, sizeof(text),
+                   "#!/bin/sh\nexec \"$%s\" train \"$CONFIG\" --train.run_dir=\"$RUN\" \"$@\"\n",
+                   binary);
+    write_file(job, name, text);
+    path_of(job, name, path);
+    (void)chmod(path, 0700);
 }
 
 static void set_environment(const struct job *job)
@@ -119,27 +132,28 @@ static void become(const struct job *job, const char *command)
     _exit(127);
 }
 
-static void start(struct job *job, const char *command)
+static void start(struct job *job, const char *command, va_list args)
 {
+    char text[COMMAND_BYTES];
+
+    (void)vsnprintf(text, sizeof(text), command, args);
     /* What the last command said must not be taken for this one's. */
     write_file(job, "out.log", "");
     write_file(job, "err.log", "");
-    job->begin_s = now_s();
+    job->mark_s = now_s();
     job->shell = fork();
     if (job->shell == 0) {
-        become(job, command);
+        become(job, text);
     }
 }
 
 void job_start(struct job *job, const char *command, ...)
 {
-    char text[COMMAND_BYTES];
     va_list args;
 
     va_start(args, command);
-    (void)vsnprintf(text, sizeof(text), command, args);
+    start(job, command, args);
     va_end(args);
-    start(job, text);
 }
 
 static void read_log(const struct job *job, const char *name, char *text)
@@ -157,55 +171,114 @@ static void read_log(const struct job *job, const char *name, char *text)
     text[got] = '\0';
 }
 
-void job_end(struct job *job, double deadline_s)
+static void read_logs(struct job *job)
 {
-    int status = 0;
-
-    job->code = -1;
-    for (;;) {
-        pid_t ended = waitpid(job->shell, &status, WNOHANG);
-
-        if (ended == job->shell) {
-            job->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-            break;
-        }
-        if (now_s() - job->begin_s > deadline_s || (ended < 0 && errno != EINTR)) {
-            (void)kill(-job->shell, SIGKILL);
-            (void)waitpid(job->shell, &status, 0);
-            break;
-        }
-        clock_sleep_ns(10 * CLOCK_MS);
-    }
-    job->seconds = now_s() - job->begin_s;
     read_log(job, "out.log", job->out);
     read_log(job, "err.log", job->err);
 }
 
-void job_run(struct job *job, double deadline_s, const char *command, ...)
+/* Whether the command has ended; then its exit code is there. */
+static int has_ended(struct job *job)
 {
-    char text[COMMAND_BYTES];
-    va_list args;
+    int status = 0;
+    pid_t ended = 0;
 
-    va_start(args, command);
-    (void)vsnprintf(text, sizeof(text), command, args);
-    va_end(args);
-    start(job, text);
-    job_end(job, deadline_s);
+    if (job->shell == 0) {
+        return 1;
+    }
+    ended = waitpid(job->shell, &status, WNOHANG);
+    if (ended == 0 || (ended < 0 && errno == EINTR)) {
+        return 0;
+    }
+    job->code = -1;
+    if (ended == job->shell) {
+        job->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    job->shell = 0;
+    return 1;
 }
 
-int job_await(struct job *job, const char *text, double deadline_s)
+static void end_within(struct job *job, double deadline_s)
 {
     double begin_s = now_s();
 
-    while (now_s() - begin_s < deadline_s) {
-        read_log(job, "out.log", job->out);
-        read_log(job, "err.log", job->err);
-        if (strstr(job->out, text) != NULL || strstr(job->err, text) != NULL) {
-            return 1;
+    while (!has_ended(job)) {
+        if (now_s() - begin_s > deadline_s) {
+            (void)kill(-job->shell, SIGKILL);
+            (void)waitpid(job->shell, NULL, 0);
+            job->shell = 0;
+            job->code = -1;
+            break;
         }
         clock_sleep_ns(10 * CLOCK_MS);
     }
+    job->seconds = now_s() - job->mark_s;
+    read_logs(job);
+}
+
+void job_end(struct job *job)
+{
+    end_within(job, JOB_DEADLINE_S);
+}
+
+void job_run(struct job *job, const char *command, ...)
+{
+    va_list args;
+
+    va_start(args, command);
+    start(job, command, args);
+    va_end(args);
+    job_end(job);
+}
+
+int job_set_up(void **state)
+{
+    struct job *job = (struct job *)*state;
+
+    memset(job, 0, sizeof(*job));
+    (void)snprintf(job->directory, sizeof(job->directory), "/tmp/weir-job-XXXXXX");
+    if (mkdtemp(job->directory) == NULL || make_directory(job, "tmp") != 0) {
+        return -1;
+    }
+    write_text(job);
+    write_config(job);
+    write_script(job, "train", "LAUNCH");
+    write_script(job, "rank", "WEIR");
     return 0;
+}
+
+int job_tear_down(void **state)
+{
+    struct job *job = (struct job *)*state;
+
+    if (job->shell > 0) {
+        end_within(job, 0.0);
+    }
+    job_run(job, "cd / && rm -rf \"$DIR\"");
+    return job->code;
+}
+
+/* One look of a wait that began at `begin_s`. What the command said before its end is read after it. */
+static void pause_waiting(struct job *job, const char *what, double begin_s)
+{
+    if (job->shell == 0 || now_s() - begin_s > JOB_DEADLINE_S) {
+        fail_msg("no %s after %.1f s, exit code %d:\n%s%s", what, now_s() - begin_s, job->code,
+                 job->out, job->err);
+    }
+    clock_sleep_ns(5 * CLOCK_MS);
+    (void)has_ended(job);
+    read_logs(job);
+}
+
+void job_await(struct job *job, const char *text)
+{
+    double begin_s = now_s();
+
+    read_logs(job);
+    while (strstr(job->out, text) == NULL && strstr(job->err, text) == NULL) {
+        pause_waiting(job, text, begin_s);
+    }
+    job->mark_s = now_s();
 }
 
 static unsigned long long blocked_signals(pid_t process)
@@ -229,17 +302,21 @@ static unsigned long long blocked_signals(pid_t process)
     return mask;
 }
 
-int job_await_blocked(const struct job *job, int signal, double deadline_s)
+void job_await_blocked(struct job *job, int signal)
 {
     double begin_s = now_s();
 
-    while (now_s() - begin_s < deadline_s) {
-        if ((blocked_signals(job->shell) >> (signal - 1) & 1U) != 0) {
-            return 1;
-        }
-        clock_sleep_ns(10 * CLOCK_MS);
+    while ((blocked_signals(job->shell) >> (signal - 1) & 1U) == 0) {
+        pause_waiting(job, "blocked signal", begin_s);
     }
-    return 0;
+    job->mark_s = now_s();
+}
+
+void job_signal(struct job *job, pid_t process, int signal)
+{
+    assert_true(process > 0);
+    job->mark_s = now_s();
+    assert_int_equal(kill(process, signal), 0);
 }
 
 struct search {
@@ -300,11 +377,6 @@ static void look(const struct job *job, struct search *search)
     }
 }
 
-double job_age_s(const struct job *job)
-{
-    return now_s() - job->begin_s;
-}
-
 pid_t job_rank(const struct job *job, int rank)
 {
     struct search search;
@@ -356,19 +428,6 @@ int job_names(const struct job *job)
     return count + count_names(path, "");
 }
 
-void job_assert_nothing_left(const struct job *job)
-{
-    assert_int_equal(job_processes(job, 3.0), 0);
-    assert_int_equal(job_names(job), 0);
-}
-
-void job_assert_says(const struct job *job, const char *text)
-{
-    if (strstr(job->err, text) == NULL) {
-        fail_msg("expected \"%s\" in:\n%s", text, job->err);
-    }
-}
-
 int job_has(const struct job *job, const char *name)
 {
     char path[PATH_BYTES];
@@ -381,9 +440,4 @@ int job_touch(const struct job *job, const char *name)
 {
     write_file(job, name, "");
     return job_has(job, name) ? 0 : -1;
-}
-
-void job_remove(struct job *job)
-{
-    job_run(job, 20.0, "cd / && rm -rf \"$DIR\"");
 }

@@ -10,25 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/system/job.h"
+#include "tests/system/job_assert.h"
 
-#define ENDS_WITHIN_S 15.0
+/* A lost rank ends the job within dead_after_s + 5; the first of these is 10 unless given. */
+#define DEATH_ENDS_S 15.0
+
+/* A hang ends it within stall_after_s + 5, a frozen rank within dead_after_s + 5: both are given as 2. The
+ * last second is the teardown's. */
+#define STALL_ENDS_S (2.0 + 5.0 + 1.0)
 
 static struct job job;
-
-static int make(void **state)
-{
-    (void)state;
-    job_make(&job);
-    return 0;
-}
-
-static int remove_job(void **state)
-{
-    (void)state;
-    job_remove(&job);
-    return 0;
-}
 
 /* A job of `ranks` ranks, `width` of them in a stage, which are called `kind`. */
 struct layout {
@@ -61,18 +52,11 @@ static void check_death_in(const struct layout *layout, const char *place, int r
 {
     char name[64];
 
-    job_run(&job, 40.0,
-            "WEIR_FAULT=die@%d:%s exec \"$LAUNCH\" train \"$CONFIG\" "
-            "%s --train.run_dir=\"$RUN\" --overwrite",
-            rank, place, layout->options);
-    if (job.code != 128 + SIGKILL || job.seconds > ENDS_WITHIN_S) {
-        fail_msg("%s: die@%d:%s: exit code %d after %.1f s\n%s", layout->options, rank, place,
-                 job.code, job.seconds, job.err);
-    }
+    job_run(&job, "WEIR_FAULT=die@%d:%s exec ./train %s --overwrite", rank, place, layout->options);
+    job_assert_ended(&job, 128 + SIGKILL, DEATH_ENDS_S);
     name_rank(layout, rank, name, sizeof(name));
     job_assert_says(&job, name);
     job_assert_says(&job, "killed by signal 9");
-    job_assert_nothing_left(&job);
 }
 
 static void check_death(const char *place, int rank)
@@ -123,12 +107,11 @@ static void check_death_alone(const struct layout *layout, const char *place, in
     char name[16];
     char codes[64] = "codes";
 
-    job_run(&job, 40.0,
+    job_run(&job,
             "export WEIR_JOB=alone WORLD_SIZE=%d WEIR_FAULT=die@%d:%s\n"
             "ranks=$(seq 0 %d)\n"
-            "for rank in $ranks; do RANK=$rank \"$WEIR\" train \"$CONFIG\" %s "
-            "--train.run_dir=\"$RUN\" --overwrite 2> \"$DIR/err.$rank\" & eval pid$rank=$!; "
-            "done\n"
+            "for rank in $ranks; do RANK=$rank ./rank %s --overwrite 2> \"$DIR/err.$rank\" & eval "
+            "pid$rank=$!; done\n"
             "codes=codes\n"
             "for rank in $ranks; do eval wait \\$pid$rank; codes=\"$codes $?\"; done\n"
             "for rank in $ranks; do [ $rank = %d ] || cat \"$DIR/err.$rank\" >&2; done\n"
@@ -139,13 +122,10 @@ static void check_death_alone(const struct layout *layout, const char *place, in
 
         (void)snprintf(codes + used, sizeof(codes) - used, " %d", lost == rank ? 137 : 2);
     }
-    if (job.code != 0 || job.seconds > ENDS_WITHIN_S || strstr(job.out, codes) == NULL) {
-        fail_msg("%s: die@%d:%s: expected \"%s\", got \"%s\" after %.1f s\n%s", layout->options,
-                 lost, place, codes, job.out, job.seconds, job.err);
-    }
+    job_assert_ended(&job, 0, DEATH_ENDS_S);
+    job_assert_prints(&job, codes);
     (void)snprintf(name, sizeof(name), "rank %d", lost);
     job_assert_says(&job, name);
-    job_assert_nothing_left(&job);
 }
 
 static void test_without_the_launcher_the_other_ranks_end_and_name_the_lost_one(void **state)
@@ -159,37 +139,29 @@ static void test_without_the_launcher_the_other_ranks_end_and_name_the_lost_one(
     check_death_alone(&two_replicas, "5", 3);
 }
 
-static void check_stall(const struct layout *layout, const char *place, const char *stage,
-                        const char *action)
+static void check_stall(const struct layout *layout, const char *place, const char *where)
 {
-    job_run(&job, 40.0,
-            "WEIR_FAULT=stall@%s exec \"$LAUNCH\" train \"$CONFIG\" %s "
-            "--train.run_dir=\"$RUN\" --overwrite --control.stall_after_s=2",
-            place, layout->options);
-    /* Within stall_after_s + 5, and the second or two that the start may take. */
-    if (job.code != 2 || job.seconds > 2.0 + 5.0 + 2.0) {
-        fail_msg("stall@%s: exit code %d after %.1f s\n%s", place, job.code, job.seconds, job.err);
-    }
-    job_assert_says(&job, stage);
-    job_assert_says(&job, action);
-    job_assert_nothing_left(&job);
+    job_start(&job, "WEIR_FAULT=stall@%s exec ./train %s --overwrite --control.stall_after_s=2",
+              place, layout->options);
+    job_await(&job, "fault switch: stalling");
+    job_end(&job);
+    job_assert_ended(&job, 2, STALL_ENDS_S);
+    job_assert_says(&job, "hangs: no progress for");
+    job_assert_says(&job, where);
 }
 
 static void test_a_rank_that_hangs_ends_the_job_by_name_and_action(void **state)
 {
     (void)state;
-    check_stall(&three_stages, "0:2:1", "hangs: no progress for",
-                "at stage 0, in step 2, action 1 (");
-    check_stall(&three_stages, "1:3", "hangs: no progress for",
-                "at stage 1, in step 3, action 0 (");
-    check_stall(&three_stages, "2:3:4", "hangs: no progress for",
-                "at stage 2, in step 3, action 4 (");
+    check_stall(&three_stages, "0:2:1", "at stage 0, in step 2, action 1 (");
+    check_stall(&three_stages, "1:3", "at stage 1, in step 3, action 0 (");
+    check_stall(&three_stages, "2:3:4", "at stage 2, in step 3, action 4 (");
 }
 
-/* "rank N (host, process P) hangs: …" */
-static int hanging_rank(void)
+/* "rank N (host, process P) …": of whom it is said first. */
+static int rank_before(const char *text)
 {
-    const char *at = strstr(job.err, " hangs: no progress for");
+    const char *at = strstr(job.err, text);
 
     while (at != NULL && at > job.err && strncmp(at, "rank ", 5) != 0) {
         at--;
@@ -201,12 +173,10 @@ static int hanging_rank(void)
 static void test_a_replica_or_shard_that_hangs_ends_the_job_by_name(void **state)
 {
     (void)state;
-    check_stall(&two_replicas, "3:3", "hangs: no progress for",
-                "at stage 1, replica 1, in step 3, action 0 (");
-    assert_int_equal(hanging_rank(), 3);
-    check_stall(&two_shards, "1:3:2", "hangs: no progress for",
-                "at stage 0, shard 1, in step 3, action 2 (");
-    assert_int_equal(hanging_rank(), 1);
+    check_stall(&two_replicas, "3:3", "at stage 1, replica 1, in step 3, action 0 (");
+    assert_int_equal(rank_before(" hangs: no progress for"), 3);
+    check_stall(&two_shards, "1:3:2", "at stage 0, shard 1, in step 3, action 2 (");
+    assert_int_equal(rank_before(" hangs: no progress for"), 1);
 }
 
 /* Not even its control thread runs: only the missing beats tell. */
@@ -214,48 +184,34 @@ static void test_a_frozen_rank_ends_the_job_by_name(void **state)
 {
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
-        double begin_s = 0.0;
-        char name[16];
-
-        job_start(&job, "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 "
-                        "--train.run_dir=\"$RUN\" --overwrite --train.steps=1000000 "
+        job_start(&job, "exec ./train --parallel.pp=2 --overwrite --train.steps=1000000 "
                         "--control.heartbeat_s=0.5 --control.dead_after_s=2");
-        assert_true(job_await(&job, "step 5/", 20.0));
-        assert_true(job_rank(&job, rank) > 0);
-        begin_s = job_age_s(&job);
-        assert_int_equal(kill(job_rank(&job, rank), SIGSTOP), 0);
-        job_end(&job, 60.0);
-        assert_int_not_equal(job.code, -1);
-        assert_int_not_equal(job.code, 0);
-        (void)snprintf(name, sizeof(name), "rank %d", rank);
-        job_assert_says(&job, name);
-        /* dead_after_s + 5, and a second for a busy machine. */
-        assert_true(job.seconds - begin_s < 2.0 + 5.0 + 1.0);
-        job_assert_nothing_left(&job);
+        job_await(&job, "step 5/");
+        job_signal(&job, job_rank(&job, rank), SIGSTOP);
+        job_end(&job);
+        job_assert_ended(&job, 2, STALL_ENDS_S);
+        assert_int_equal(rank_before(" was lost: no sign of life"), rank);
     }
 }
 
 static void test_a_poisoned_gradient_skips_one_step_and_the_run_goes_on(void **state)
 {
     (void)state;
-    job_run(&job, 40.0,
-            "WEIR_FAULT=poison@1:2 exec \"$LAUNCH\" train \"$CONFIG\" "
-            "--parallel.pp=3 --train.run_dir=\"$RUN\"");
-    assert_int_equal(job.code, 0);
-    assert_non_null(strstr(job.out, "step 2 skipped: the gradient of "));
-    assert_non_null(strstr(job.out, "rank 1"));
-    assert_non_null(strstr(job.out, "skip 1"));
+    job_run(&job, "WEIR_FAULT=poison@1:2 exec ./train --parallel.pp=3");
+    job_assert_exit(&job, 0);
+    job_assert_prints(&job, "step 2 skipped: the gradient of ");
+    job_assert_prints(&job, "rank 1");
+    job_assert_prints(&job, "skip 1");
     job_assert_nothing_left(&job);
 }
 
 static void test_a_hopeless_run_ends_with_its_cause(void **state)
 {
     (void)state;
-    job_run(&job, 40.0,
-            "WEIR_FAULT=poison@0:1 exec \"$LAUNCH\" train \"$CONFIG\" "
-            "--parallel.pp=2 --train.run_dir=\"$RUN\" "
-            "--precision.max_skipped_in_a_row=1");
-    assert_int_equal(job.code, 2);
+    job_run(
+        &job,
+        "WEIR_FAULT=poison@0:1 exec ./train --parallel.pp=2 --precision.max_skipped_in_a_row=1");
+    job_assert_exit(&job, 2);
     job_assert_says(&job, "precision.max_skipped_in_a_row");
     job_assert_says(&job, "wte.weight");
     job_assert_nothing_left(&job);
@@ -264,24 +220,16 @@ static void test_a_hopeless_run_ends_with_its_cause(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_rank_killed_at_the_start_ends_the_job_by_name, make,
-                                        remove_job),
-        cmocka_unit_test_setup_teardown(test_a_rank_killed_in_a_step_ends_the_job_by_name, make,
-                                        remove_job),
-        cmocka_unit_test_setup_teardown(test_a_rank_killed_at_the_end_ends_the_job_by_name, make,
-                                        remove_job),
-        cmocka_unit_test_setup_teardown(test_a_killed_replica_or_shard_ends_the_job_by_name, make,
-                                        remove_job),
-        cmocka_unit_test_setup_teardown(
-            test_without_the_launcher_the_other_ranks_end_and_name_the_lost_one, make, remove_job),
-        cmocka_unit_test_setup_teardown(test_a_rank_that_hangs_ends_the_job_by_name_and_action,
-                                        make, remove_job),
-        cmocka_unit_test_setup_teardown(test_a_replica_or_shard_that_hangs_ends_the_job_by_name,
-                                        make, remove_job),
-        cmocka_unit_test_setup_teardown(test_a_frozen_rank_ends_the_job_by_name, make, remove_job),
-        cmocka_unit_test_setup_teardown(test_a_poisoned_gradient_skips_one_step_and_the_run_goes_on,
-                                        make, remove_job),
-        cmocka_unit_test_setup_teardown(test_a_hopeless_run_ends_with_its_cause, make, remove_job),
+        JOB_TEST(test_a_rank_killed_at_the_start_ends_the_job_by_name, &job),
+        JOB_TEST(test_a_rank_killed_in_a_step_ends_the_job_by_name, &job),
+        JOB_TEST(test_a_rank_killed_at_the_end_ends_the_job_by_name, &job),
+        JOB_TEST(test_a_killed_replica_or_shard_ends_the_job_by_name, &job),
+        JOB_TEST(test_without_the_launcher_the_other_ranks_end_and_name_the_lost_one, &job),
+        JOB_TEST(test_a_rank_that_hangs_ends_the_job_by_name_and_action, &job),
+        JOB_TEST(test_a_replica_or_shard_that_hangs_ends_the_job_by_name, &job),
+        JOB_TEST(test_a_frozen_rank_ends_the_job_by_name, &job),
+        JOB_TEST(test_a_poisoned_gradient_skips_one_step_and_the_run_goes_on, &job),
+        JOB_TEST(test_a_hopeless_run_ends_with_its_cause, &job),
     };
 
     return cmocka_run_group_tests_name("failures", tests, NULL, NULL);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/system/job.h"
+#include "tests/system/job_assert.h"
 
 static struct job job;
 
@@ -19,52 +19,25 @@ static const char orders_1f1b[] = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\\n1F0,1B0,1F1
 static const char orders_other[] = "0F0,0F1,0F2,0B0,0B1,0F3,0B2,0B3\\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,"
                                    "1B3\\n";
 
-static int make(void **state)
-{
-    (void)state;
-    job_make(&job);
-    return 0;
-}
-
-static int remove_job(void **state)
-{
-    (void)state;
-    job_remove(&job);
-    return 0;
-}
-
 static void write_plan(const char *name, const char *orders)
 {
-    job_run(&job, 5.0, "mkdir -p \"$DIR/here\" \"$DIR/there\"; printf '%s' > \"$DIR/%s\"", orders,
-            name);
-    assert_int_equal(job.code, 0);
-}
-
-static void assert_refused(const char *what, const char *first, const char *second)
-{
-    if (job.code != 1 || strstr(job.err, first) == NULL || strstr(job.err, second) == NULL) {
-        fail_msg("%s: exit code %d, expected 1 with \"%s\" and \"%s\" in:\n%s", what, job.code,
-                 first, second, job.err);
-    }
-    assert_false(job_has(&job, "run"));
-    job_assert_nothing_left(&job);
+    job_run(&job, "mkdir -p \"$DIR/here\" \"$DIR/there\"; printf '%s' > \"$DIR/%s\"", orders, name);
+    job_assert_exit(&job, 0);
 }
 
 /* By the launcher, and by every rank that somebody else starts, before it waits for another. */
 static void check(const char *options, const char *first, const char *second)
 {
     static const char *const starts[] = {
-        "exec \"$LAUNCH\"",
-        "RANK=0 WORLD_SIZE=2 exec \"$WEIR\"",
-        "RANK=1 WORLD_SIZE=2 exec \"$WEIR\"",
+        "exec ./train",
+        "RANK=0 WORLD_SIZE=2 exec ./rank",
+        "RANK=1 WORLD_SIZE=2 exec ./rank",
     };
 
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
-        job_run(&job, 20.0,
-                "%s train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\" "
-                "--parallel.schedule=file:plan.csv %s",
-                starts[i], options);
-        assert_refused(options, first, second);
+        job_run(&job, "%s --parallel.pp=2 --parallel.schedule=file:plan.csv %s", starts[i],
+                options);
+        job_assert_refused(&job, options, first, second);
     }
 }
 
@@ -73,11 +46,11 @@ static void test_a_plan_that_does_not_fit_is_refused_by_file_line_and_both_numbe
     (void)state;
     check("", "plan plan.csv: cannot be read", "No such file");
     write_plan("plan.csv", orders_1f1b);
-    job_run(&job, 10.0,
+    job_run(&job,
             "exec \"$WEIR\" plan \"$CONFIG\" --parallel.pp=2 --parallel.schedule=file:plan.csv "
             "--format summary");
-    assert_int_equal(job.code, 0);
-    assert_non_null(strstr(job.out, "file, pp 2, 4 micro-batches"));
+    job_assert_exit(&job, 0);
+    job_assert_prints(&job, "file, pp 2, 4 micro-batches");
     check("--train.num_microbatches=6", "plan plan.csv, line 1: num_microbatches is 4",
           "expected 6");
     check("--parallel.virtual_stages=2", "plan plan.csv, line 2: virtual_stages is 1",
@@ -101,21 +74,21 @@ static void test_a_memory_limit_is_checked_for_the_largest_rank_before_a_start(v
     (void)state;
     write_plan("plan.csv", orders_1f1b);
     check("--train.memory_limit=64K", "train.memory_limit", "stage 0 holds");
-    job_run(&job, 20.0,
-            "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 --parallel.tp=2 --parallel.dp=2 "
-            "--train.memory_limit=64K --train.run_dir=\"$RUN\"");
-    assert_refused("tp 2, dp 2", "64.0 KiB allowed", "stage 0, shard 0, replica 0 holds");
+    job_run(
+        &job,
+        "exec ./train --parallel.pp=2 --parallel.tp=2 --parallel.dp=2 --train.memory_limit=64K");
+    job_assert_refused(&job, "tp 2, dp 2", "64.0 KiB allowed", "stage 0, shard 0, replica 0 holds");
 }
 
 /* Four ranks by hand, those of `other` in another directory; each says its exit code at the end. */
 static void run_by_hand(const char *options, int first_other)
 {
-    job_run(&job, 30.0,
+    job_run(&job,
             "export WORLD_SIZE=4 WEIR_JOB=by-hand\n"
             "for r in 0 1 2 3; do\n"
             "  (if [ $r -ge %d ]; then cd there; else cd here; fi\n"
-            "   RANK=$r \"$WEIR\" train \"$CONFIG\" --parallel.pp=2 --parallel.dp=2 "
-            "--train.run_dir=\"$RUN\" --parallel.schedule=file:plan.csv %s 2> ../rank-$r.err\n"
+            "   RANK=$r ../rank --parallel.pp=2 --parallel.dp=2 --parallel.schedule=file:plan.csv "
+            "%s 2> ../rank-$r.err\n"
             "   echo \"rank $r exits with $?\") &\n"
             "done\n"
             "wait; cat rank-?.err >&2",
@@ -179,17 +152,11 @@ static void test_the_same_plan_in_two_directories_is_one_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            test_a_plan_that_does_not_fit_is_refused_by_file_line_and_both_numbers, make,
-            remove_job),
-        cmocka_unit_test_setup_teardown(
-            test_a_plan_that_cannot_run_is_refused_by_file_line_and_action, make, remove_job),
-        cmocka_unit_test_setup_teardown(
-            test_a_memory_limit_is_checked_for_the_largest_rank_before_a_start, make, remove_job),
-        cmocka_unit_test_setup_teardown(test_ranks_that_read_another_plan_are_named_by_all, make,
-                                        remove_job),
-        cmocka_unit_test_setup_teardown(test_the_same_plan_in_two_directories_is_one_plan, make,
-                                        remove_job),
+        JOB_TEST(test_a_plan_that_does_not_fit_is_refused_by_file_line_and_both_numbers, &job),
+        JOB_TEST(test_a_plan_that_cannot_run_is_refused_by_file_line_and_action, &job),
+        JOB_TEST(test_a_memory_limit_is_checked_for_the_largest_rank_before_a_start, &job),
+        JOB_TEST(test_ranks_that_read_another_plan_are_named_by_all, &job),
+        JOB_TEST(test_the_same_plan_in_two_directories_is_one_plan, &job),
     };
 
     return cmocka_run_group_tests_name("plans", tests, NULL, NULL);

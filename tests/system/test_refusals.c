@@ -8,40 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/system/job.h"
+#include "tests/system/job_assert.h"
 
 static struct job job;
-
-static int make(void **state)
-{
-    (void)state;
-    job_make(&job);
-    return 0;
-}
-
-static int remove_job(void **state)
-{
-    (void)state;
-    job_remove(&job);
-    return 0;
-}
-
-static void assert_refused(const char *what, const char *first, const char *second)
-{
-    if (job.code != 1 || strstr(job.err, first) == NULL || strstr(job.err, second) == NULL) {
-        fail_msg("%s: exit code %d, expected 1 with \"%s\" and \"%s\" in:\n%s", what, job.code,
-                 first, second, job.err);
-    }
-    assert_false(job_has(&job, "run"));
-    job_assert_nothing_left(&job);
-}
 
 /* Refused by the launcher: exit code 1, both texts in the message, no rank that said anything, and
  * nothing made, logs and job directory included. */
 static void check(const char *options, const char *first, const char *second)
 {
-    job_run(&job, 20.0, "exec \"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$RUN\" %s", options);
-    assert_refused(options, first, second);
+    job_run(&job, "exec ./train %s", options);
+    job_assert_refused(&job, options, first, second);
     if (strstr(job.err, "rank 0") != NULL) {
         fail_msg("%s: a process was started:\n%s", options, job.err);
     }
@@ -49,19 +25,16 @@ static void check(const char *options, const char *first, const char *second)
 
 static void check_launcher(const char *options, const char *first, const char *second)
 {
-    job_run(&job, 20.0,
-            "exec \"$LAUNCH\" %s train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\"",
+    job_run(&job, "exec \"$LAUNCH\" %s train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\"",
             options);
-    assert_refused(options, first, second);
+    job_assert_refused(&job, options, first, second);
 }
 
 /* One stage process, as another launcher would start it. */
 static void check_rank(const char *environment, const char *first, const char *second)
 {
-    job_run(&job, 20.0,
-            "%s exec \"$WEIR\" train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\"",
-            environment);
-    assert_refused(environment, first, second);
+    job_run(&job, "%s exec ./rank --parallel.pp=2 ", environment);
+    job_assert_refused(&job, environment, first, second);
 }
 
 static void test_keys_and_values_are_refused_by_name(void **state)
@@ -93,7 +66,7 @@ static void test_data_that_cannot_be_trained_on_is_refused_by_file(void **state)
 {
     (void)state;
     check("--data.train=missing.txt", "missing.txt", "data.train");
-    job_run(&job, 5.0, ": > \"$DIR/empty.txt\"; printf abc > \"$DIR/short.txt\"");
+    job_run(&job, ": > \"$DIR/empty.txt\"; printf abc > \"$DIR/short.txt\"");
     check("--data.train=empty.txt", "empty.txt", "empty");
     check("--data.train=short.txt", "short.txt", "17");
     check("--train.eval_every=1 --data.valid=missing.txt", "missing.txt", "data.valid");
@@ -103,14 +76,14 @@ static void test_data_that_cannot_be_trained_on_is_refused_by_file(void **state)
 static void test_ids_out_of_range_are_refused_by_place(void **state)
 {
     (void)state;
-    job_run(&job, 5.0,
-            "{ printf '\\100\\000\\000\\000\\000\\000\\000\\000'\n"
-            "printf '%%-64s' '{\"tokens\":{\"dtype\":\"I32\",\"shape\":[1,17],"
-            "\"data_offsets\":[0,68]}}'\n"
-            "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do "
-            "printf '\\005\\000\\000\\000'; done\n"
-            "printf '\\054\\001\\000\\000'; } > \"$DIR/ids.safetensors\"");
-    assert_int_equal(job.code, 0);
+    job_run(
+        &job,
+        "{ printf '\\100\\000\\000\\000\\000\\000\\000\\000'\n"
+        "printf '%%-64s' "
+        "'{\"tokens\":{\"dtype\":\"I32\",\"shape\":[1,17],\"data_offsets\":[0,68]}}'\n"
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do printf '\\005\\000\\000\\000'; done\n"
+        "printf '\\054\\001\\000\\000'; } > \"$DIR/ids.safetensors\"");
+    job_assert_exit(&job, 0);
     check("--data.train=ids.safetensors", "sample 0, position 16", "found 300");
     check("--data.train=ids.safetensors", "ids.safetensors", "[0, 256)");
     check("--data.train=ids.safetensors --model.seq_len=8", "ids.safetensors", "9");
@@ -121,8 +94,8 @@ static void test_weights_that_cannot_be_imported_are_refused_by_file(void **stat
     (void)state;
     check("--checkpoint.import=missing.safetensors", "checkpoint.import", "missing.safetensors");
     check("--checkpoint.import=config.yaml", "config.yaml", "header");
-    job_run(&job, 20.0, "exec \"$WEIR\" train \"$CONFIG\" --train.run_dir=\"$DIR/begin\"");
-    assert_int_equal(job.code, 0);
+    job_run(&job, "RUN=\"$DIR/begin\" exec ./rank");
+    job_assert_exit(&job, 0);
     check("--checkpoint.import=begin/model/model.safetensors --checkpoint.import_prefix=x.",
           "x.wte.weight", "checkpoint.import_prefix");
     check("--checkpoint.import=begin/model/model.safetensors --model.num_layers=5 --parallel.pp=5",
@@ -135,11 +108,11 @@ static void test_a_world_that_is_not_the_configurations_is_refused_with_both_num
 {
     (void)state;
     check_launcher("--nproc-per-node 3", "--nproc-per-node 3", "2 ranks");
-    job_run(&job, 20.0,
+    job_run(&job,
             "exec \"$LAUNCH\" --nproc-per-node=4 train \"$CONFIG\" --parallel.pp=2 --parallel.tp=2 "
             "--parallel.dp=2 --train.run_dir=\"$RUN\"");
-    assert_refused("--nproc-per-node=4", "--nproc-per-node 4",
-                   "8 ranks (pp 2 \302\267 tp 2 \302\267 dp 2)");
+    job_assert_refused(&job, "--nproc-per-node=4", "--nproc-per-node 4",
+                       "8 ranks (pp 2 \302\267 tp 2 \302\267 dp 2)");
     /* Rank 1 has nobody to wait for: it refuses by itself. */
     check_rank("RANK=0 WORLD_SIZE=3", "pp 2", "the job has 3");
     check_rank("RANK=1 WORLD_SIZE=3", "pp 2", "the job has 3");
@@ -148,10 +121,9 @@ static void test_a_world_that_is_not_the_configurations_is_refused_with_both_num
     check_rank("RANK=first WORLD_SIZE=2", "RANK", "first");
     check_rank("WORLD_SIZE=2", "WORLD_SIZE is \"2\"", "RANK is not set");
     check_rank("RANK=0", "RANK is \"0\"", "WORLD_SIZE is not set");
-    job_run(&job, 20.0,
-            "RANK=0 WORLD_SIZE=4 exec \"$WEIR\" train \"$CONFIG\" --parallel.pp=2 --parallel.tp=2 "
-            "--parallel.dp=2 --train.run_dir=\"$RUN\"");
-    assert_refused("WORLD_SIZE=4", "pp 2 x tp 2 x dp 2 makes 8 ranks", "the job has 4");
+    job_run(&job,
+            "RANK=0 WORLD_SIZE=4 exec ./rank --parallel.pp=2 --parallel.tp=2 --parallel.dp=2");
+    job_assert_refused(&job, "WORLD_SIZE=4", "pp 2 x tp 2 x dp 2 makes 8 ranks", "the job has 4");
 }
 
 static void test_options_that_the_launcher_cannot_follow_are_refused_by_name(void **state)
@@ -168,10 +140,8 @@ static void test_options_that_the_launcher_cannot_follow_are_refused_by_name(voi
 static void test_a_temporary_directory_that_cannot_be_used_is_refused_by_name(void **state)
 {
     (void)state;
-    job_run(&job, 20.0,
-            "TMPDIR=/nowhere RANK=0 WORLD_SIZE=2 exec \"$WEIR\" train \"$CONFIG\" "
-            "--parallel.pp=2 --train.run_dir=\"$RUN\"");
-    assert_int_equal(job.code, 1);
+    job_run(&job, "TMPDIR=/nowhere RANK=0 WORLD_SIZE=2 exec ./rank --parallel.pp=2");
+    job_assert_exit(&job, 1);
     job_assert_says(&job, "TMPDIR");
     job_assert_says(&job, "/nowhere");
 }
@@ -179,36 +149,28 @@ static void test_a_temporary_directory_that_cannot_be_used_is_refused_by_name(vo
 static void test_commands_and_files_that_do_not_exist_are_refused(void **state)
 {
     (void)state;
-    job_run(&job, 20.0, "exec \"$WEIR\" trian \"$CONFIG\"");
-    assert_int_equal(job.code, 1);
-    assert_non_null(strstr(job.err, "train"));
-    job_run(&job, 20.0, "exec \"$LAUNCH\" train nowhere.yaml");
-    assert_int_equal(job.code, 1);
-    assert_non_null(strstr(job.err, "nowhere.yaml"));
-    job_run(&job, 20.0, "exec \"$WEIR\" trace \"$DIR\"");
-    assert_int_equal(job.code, 1);
-    assert_non_null(strstr(job.err, "trace"));
+    job_run(&job, "exec \"$WEIR\" trian \"$CONFIG\"");
+    job_assert_exit(&job, 1);
+    job_assert_says(&job, "train");
+    job_run(&job, "exec \"$LAUNCH\" train nowhere.yaml");
+    job_assert_exit(&job, 1);
+    job_assert_says(&job, "nowhere.yaml");
+    job_run(&job, "exec \"$WEIR\" trace \"$DIR\"");
+    job_assert_exit(&job, 1);
+    job_assert_says(&job, "trace");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_keys_and_values_are_refused_by_name, make, remove_job),
-        cmocka_unit_test_setup_teardown(test_data_that_cannot_be_trained_on_is_refused_by_file,
-                                        make, remove_job),
-        cmocka_unit_test_setup_teardown(test_ids_out_of_range_are_refused_by_place, make,
-                                        remove_job),
-        cmocka_unit_test_setup_teardown(test_weights_that_cannot_be_imported_are_refused_by_file,
-                                        make, remove_job),
-        cmocka_unit_test_setup_teardown(
-            test_options_that_the_launcher_cannot_follow_are_refused_by_name, make, remove_job),
-        cmocka_unit_test_setup_teardown(
-            test_a_temporary_directory_that_cannot_be_used_is_refused_by_name, make, remove_job),
-        cmocka_unit_test_setup_teardown(
-            test_a_world_that_is_not_the_configurations_is_refused_with_both_numbers, make,
-            remove_job),
-        cmocka_unit_test_setup_teardown(test_commands_and_files_that_do_not_exist_are_refused, make,
-                                        remove_job),
+        JOB_TEST(test_keys_and_values_are_refused_by_name, &job),
+        JOB_TEST(test_data_that_cannot_be_trained_on_is_refused_by_file, &job),
+        JOB_TEST(test_ids_out_of_range_are_refused_by_place, &job),
+        JOB_TEST(test_weights_that_cannot_be_imported_are_refused_by_file, &job),
+        JOB_TEST(test_options_that_the_launcher_cannot_follow_are_refused_by_name, &job),
+        JOB_TEST(test_a_temporary_directory_that_cannot_be_used_is_refused_by_name, &job),
+        JOB_TEST(test_a_world_that_is_not_the_configurations_is_refused_with_both_numbers, &job),
+        JOB_TEST(test_commands_and_files_that_do_not_exist_are_refused, &job),
     };
 
     return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);

@@ -10,28 +10,13 @@
 #include <string.h>
 
 #include "stages/checkpoint/safetensors.h"
-#include "tests/system/job.h"
+#include "tests/system/job_assert.h"
 
 static struct job job;
 
-static int make(void **state)
-{
-    (void)state;
-    job_make(&job);
-    return 0;
-}
-
-static int remove_job(void **state)
-{
-    (void)state;
-    job_remove(&job);
-    return 0;
-}
-
 static void train(const char *run, const char *more)
 {
-    job_run(&job, 60.0, "exec \"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$DIR/%s\" %s", run,
-            more);
+    job_run(&job, "RUN=\"$DIR/%s\" exec ./train %s", run, more);
     if (job.code != 0) {
         fail_msg("%s %s: exit code %d\n%s", run, more, job.code, job.err);
     }
@@ -40,9 +25,7 @@ static void train(const char *run, const char *more)
 /* The same without the launcher. */
 static void train_alone(const char *run, const char *more)
 {
-    job_run(&job, 60.0,
-            "env -u RANK -u WORLD_SIZE \"$WEIR\" train \"$CONFIG\" --train.run_dir=\"$DIR/%s\" %s",
-            run, more);
+    job_run(&job, "RUN=\"$DIR/%s\" exec env -u RANK -u WORLD_SIZE ./rank %s", run, more);
     if (job.code != 0) {
         fail_msg("%s %s: exit code %d\n%s", run, more, job.code, job.err);
     }
@@ -52,7 +35,7 @@ static void train_alone(const char *run, const char *more)
 static void assert_same_metrics(const char *a, const char *b)
 {
     job_run(
-        &job, 10.0,
+        &job,
         "for run in %s %s; do sed -n 's/.*\\(\"step\".*\"lr\":[^,]*\\).*/\\1/p' "
         "\"$DIR/$run/metrics.jsonl\" > \"$DIR/$run.numbers\"; done\n"
         "test $(wc -l < \"$DIR/%s.numbers\") = 5 && cmp \"$DIR/%s.numbers\" \"$DIR/%s.numbers\"",
@@ -168,8 +151,8 @@ static void test_trace_and_evaluation_change_no_number(void **state)
     assert_same_metrics("plain", "evaluated");
     assert_true(job_has(&job, "traced/trace/rank-2.json"));
     assert_false(job_has(&job, "plain/trace/rank-0.json"));
-    job_run(&job, 20.0, "exec \"$WEIR\" trace \"$DIR/traced\"");
-    assert_int_equal(job.code, 0);
+    job_run(&job, "exec \"$WEIR\" trace \"$DIR/traced\"");
+    job_assert_exit(&job, 0);
     assert_true(job_has(&job, "traced/timeline.svg"));
     assert_true(job_has(&job, "traced/trace/trace.json"));
 }
@@ -178,42 +161,34 @@ static void test_a_finished_run_says_so_and_overwrite_starts_again(void **state)
 {
     (void)state;
     train("run", "--parallel.pp=2");
-    job_run(&job, 20.0,
-            "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 "
-            "--train.run_dir=\"$RUN\"");
-    assert_int_equal(job.code, 0);
-    assert_non_null(strstr(job.out, "is finished"));
-    assert_null(strstr(job.out, "step 1/5"));
+    job_run(&job, "exec ./train --parallel.pp=2");
+    job_assert_exit(&job, 0);
+    job_assert_prints(&job, "is finished");
+    job_assert_never_says(&job, "step 1/5");
     train("run", "--parallel.pp=2 --overwrite");
-    assert_non_null(strstr(job.out, "step 5/5"));
+    job_assert_prints(&job, "step 5/5");
 }
 
 static void test_an_unfinished_run_is_refused_with_the_way_out(void **state)
 {
     (void)state;
-    job_run(&job, 30.0,
-            "WEIR_FAULT=die@0:3 \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 "
-            "--train.run_dir=\"$RUN\"");
-    assert_int_equal(job.code, 128 + SIGKILL);
-    job_run(&job, 20.0,
-            "exec \"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 "
-            "--train.run_dir=\"$RUN\"");
-    assert_int_equal(job.code, 1);
-    assert_non_null(strstr(job.err, "--train.run_dir"));
-    assert_non_null(strstr(job.err, "--overwrite"));
+    job_run(&job, "WEIR_FAULT=die@0:3 ./train --parallel.pp=2");
+    job_assert_exit(&job, 128 + SIGKILL);
+    job_run(&job, "exec ./train --parallel.pp=2");
+    job_assert_exit(&job, 1);
+    job_assert_says(&job, "--train.run_dir");
+    job_assert_says(&job, "--overwrite");
 }
 
 static void test_two_jobs_at_once_do_not_mix(void **state)
 {
     (void)state;
     job_run(
-        &job, 60.0,
-        "\"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$DIR/a\" > \"$DIR/a.out\" "
-        "2>&1 & a=$!\n"
-        "\"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$DIR/b\" > \"$DIR/b.out\" "
-        "2>&1 & b=$!\n"
+        &job,
+        "for run in a b; do RUN=\"$DIR/$run\" ./train --parallel.pp=2 > \"$DIR/$run.out\" 2>&1 & "
+        "eval $run=$!; done\n"
         "wait $a || exit 1; wait $b || exit 2");
-    assert_int_equal(job.code, 0);
+    job_assert_exit(&job, 0);
     assert_same_metrics("a", "b");
     assert_int_equal(job_names(&job), 0);
 }
@@ -222,27 +197,26 @@ static void test_two_jobs_at_once_do_not_mix(void **state)
 static void test_a_live_run_keeps_its_directory(void **state)
 {
     (void)state;
-    job_start(&job, "\"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\" "
-                    "--train.steps=1000000 & live=$!\n"
+    job_start(&job, "./train --parallel.pp=2 --train.steps=1000000 & live=$!\n"
                     "while [ ! -e \"$DIR/go\" ]; do sleep 0.05; done\n"
                     "for file in logs/rank-0.log metrics.jsonl; do "
                     "cp \"$RUN/$file\" \"$DIR/$(basename $file)\"; done\n"
                     "for more in --train.seed=1 --overwrite; do "
-                    "\"$LAUNCH\" train \"$CONFIG\" --parallel.pp=2 --train.run_dir=\"$RUN\" $more "
-                    "> \"$DIR/second\" 2>&1; echo second $? >> \"$DIR/codes\"; "
+                    "./train --parallel.pp=2 $more > \"$DIR/second\" 2>&1; "
+                    "echo second $? >> \"$DIR/codes\"; "
                     "cat \"$DIR/second\" >> \"$DIR/said\"; done\n"
                     "kill $live; wait $live; echo live $? >> \"$DIR/codes\"\n"
                     "for file in logs/rank-0.log metrics.jsonl; do "
                     "early=\"$DIR/$(basename $file)\"; "
                     "cmp -n $(wc -c < \"$early\") \"$early\" \"$RUN/$file\" && "
                     "echo kept >> \"$DIR/codes\"; done");
-    assert_true(job_await(&job, "step 5/", 20.0));
+    job_await(&job, "step 5/");
     assert_int_equal(job_touch(&job, "go"), 0);
-    job_end(&job, 60.0);
-    job_run(&job, 10.0, "cat \"$DIR/codes\"; cat \"$DIR/said\" >&2");
+    job_end(&job);
+    job_run(&job, "cat \"$DIR/codes\"; cat \"$DIR/said\" >&2");
     assert_string_equal(job.out, "second 1\nsecond 1\nlive 143\nkept\nkept\n");
     job_assert_says(&job, "another run is alive");
-    assert_null(strstr(job.err, "rank 0"));
+    job_assert_never_says(&job, "rank 0");
     job_assert_nothing_left(&job);
 }
 
@@ -250,16 +224,17 @@ static void test_a_live_run_keeps_its_directory(void **state)
 static void test_a_second_job_at_the_same_address_is_refused_and_the_first_goes_on(void **state)
 {
     (void)state;
-    job_start(&job, "export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2\n"
-                    "for rank in 0 1; do RANK=$rank \"$WEIR\" train \"$CONFIG\" --parallel.pp=2 "
-                    "--train.run_dir=\"$RUN\" --train.steps=1000000 & eval pid$rank=$!; done\n"
-                    "while [ ! -e \"$DIR/go\" ]; do sleep 0.05; done\n"
-                    "RANK=0 \"$WEIR\" train \"$CONFIG\" --parallel.pp=2 "
-                    "--train.run_dir=\"$DIR/b\" 2> \"$DIR/second\"; echo second $? >&2\n"
-                    "kill $pid1; wait $pid0; echo live $? >&2; cat \"$DIR/second\" >&2");
-    assert_true(job_await(&job, "step 5/", 20.0));
+    job_start(
+        &job,
+        "export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2\n"
+        "for rank in 0 1; do RANK=$rank ./rank --parallel.pp=2 --train.steps=1000000 & "
+        "eval pid$rank=$!; done\n"
+        "while [ ! -e \"$DIR/go\" ]; do sleep 0.05; done\n"
+        "RANK=0 RUN=\"$DIR/b\" ./rank --parallel.pp=2 2> \"$DIR/second\"; echo second $? >&2\n"
+        "kill $pid1; wait $pid0; echo live $? >&2; cat \"$DIR/second\" >&2");
+    job_await(&job, "step 5/");
     assert_int_equal(job_touch(&job, "go"), 0);
-    job_end(&job, 60.0);
+    job_end(&job);
     job_assert_says(&job, "second 1\n");
     job_assert_says(&job, "live 143\n");
     job_assert_says(&job, "belongs to a job that is running");
@@ -273,43 +248,33 @@ static void test_a_small_dev_shm_does_not_matter_and_stays_empty(void **state)
         "--parallel.pp=2 --model.hidden_size=256 --train.micro_batch_size=32 --train.steps=2";
 
     (void)state;
-    job_run(&job, 10.0, "unshare -m sh -c 'mount -t tmpfs -o size=1m none /dev/shm'");
+    job_run(&job, "unshare -m sh -c 'mount -t tmpfs -o size=1m none /dev/shm'");
     if (job.code != 0) {
         skip();
     }
-    job_run(&job, 60.0,
+    job_run(&job,
             "exec unshare -m sh -c 'mount -t tmpfs -o size=1m none /dev/shm; "
-            "\"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$DIR/a\" %s || exit; "
-            "WEIR_FAULT=die@1:2 \"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$DIR/b\" %s; "
+            "RUN=\"$DIR/a\" ./train %s || exit; "
+            "WEIR_FAULT=die@1:2 RUN=\"$DIR/b\" ./train %s; "
             "test $? = 137 && test -z \"$(ls -A /dev/shm)\"'",
             wide, wide);
-    if (job.code != 0) {
-        fail_msg("exit code %d\n%s", job.code, job.err);
-    }
+    job_assert_exit(&job, 0);
     job_assert_nothing_left(&job);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_stage_processes_train_the_bits_of_one_process, make,
-                                        remove_job),
-        cmocka_unit_test_setup_teardown(test_every_number_of_micro_batches_runs, make, remove_job),
-        cmocka_unit_test_setup_teardown(
-            test_layers_that_do_not_divide_over_the_stages_are_all_trained, make, remove_job),
-        cmocka_unit_test_setup_teardown(test_trace_and_evaluation_change_no_number, make,
-                                        remove_job),
-        cmocka_unit_test_setup_teardown(test_a_finished_run_says_so_and_overwrite_starts_again,
-                                        make, remove_job),
-        cmocka_unit_test_setup_teardown(test_an_unfinished_run_is_refused_with_the_way_out, make,
-                                        remove_job),
-        cmocka_unit_test_setup_teardown(test_two_jobs_at_once_do_not_mix, make, remove_job),
-        cmocka_unit_test_setup_teardown(test_a_live_run_keeps_its_directory, make, remove_job),
-        cmocka_unit_test_setup_teardown(
-            test_a_second_job_at_the_same_address_is_refused_and_the_first_goes_on, make,
-            remove_job),
-        cmocka_unit_test_setup_teardown(test_a_small_dev_shm_does_not_matter_and_stays_empty, make,
-                                        remove_job),
+        JOB_TEST(test_stage_processes_train_the_bits_of_one_process, &job),
+        JOB_TEST(test_every_number_of_micro_batches_runs, &job),
+        JOB_TEST(test_layers_that_do_not_divide_over_the_stages_are_all_trained, &job),
+        JOB_TEST(test_trace_and_evaluation_change_no_number, &job),
+        JOB_TEST(test_a_finished_run_says_so_and_overwrite_starts_again, &job),
+        JOB_TEST(test_an_unfinished_run_is_refused_with_the_way_out, &job),
+        JOB_TEST(test_two_jobs_at_once_do_not_mix, &job),
+        JOB_TEST(test_a_live_run_keeps_its_directory, &job),
+        JOB_TEST(test_a_second_job_at_the_same_address_is_refused_and_the_first_goes_on, &job),
+        JOB_TEST(test_a_small_dev_shm_does_not_matter_and_stays_empty, &job),
     };
 
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);

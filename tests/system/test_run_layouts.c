@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "stages/checkpoint/safetensors.h"
-#include "tests/system/job.h"
+#include "tests/system/job_assert.h"
 
 #define STEPS 5
 
@@ -22,26 +22,10 @@
 
 static struct job job;
 
-static int make(void **state)
-{
-    (void)state;
-    job_make(&job);
-    return 0;
-}
-
-static int remove_job(void **state)
-{
-    (void)state;
-    job_remove(&job);
-    return 0;
-}
-
 /* Both streams come through one pipe. */
 static void train(const char *run, const char *more)
 {
-    job_run(&job, 60.0,
-            "{ \"$LAUNCH\" train \"$CONFIG\" --train.run_dir=\"$DIR/%s\" %s; "
-            "echo $? > \"$DIR/code\"; } 2>&1 | cat; exit $(cat \"$DIR/code\")",
+    job_run(&job, "{ RUN=\"$DIR/%s\" ./train %s; echo $? > code; } 2>&1 | cat; exit $(cat code)",
             run, more);
     if (job.code != 0) {
         fail_msg("%s %s: exit code %d\n%s", run, more, job.code, job.out);
@@ -54,7 +38,7 @@ static void read_losses(const char *run, int steps, double *losses)
     const char *at = job.out;
     int count = 0;
 
-    job_run(&job, 10.0, "cat \"$DIR/%s/metrics.jsonl\"", run);
+    job_run(&job, "cat \"$DIR/%s/metrics.jsonl\"", run);
     while ((at = strstr(at, "\"loss\":")) != NULL) {
         at += strlen("\"loss\":");
         if (count < steps) {
@@ -85,7 +69,7 @@ static void assert_whole_lines(const char *console, const double *losses)
         assert_non_null(end);
         (void)snprintf(begin, sizeof(begin), "step %d/%d ", steps + 1, STEPS);
         if (strncmp(line, begin, strlen(begin)) == 0) {
-            const char *loss = strstr(line, " | loss ");
+            const char *loss = strstr(line, " | loss");
             double said = loss != NULL && loss < end ? strtod(loss + 8, NULL) : 0.0;
 
             assert_true(steps < STEPS && fabs(said - losses[steps]) < HALF_DIGIT);
@@ -331,12 +315,9 @@ static void test_shards_export_the_model_of_one_process_and_any_layout_loads_it(
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            test_the_console_has_one_whole_line_a_step_with_the_global_loss, make, remove_job),
-        cmocka_unit_test_setup_teardown(test_what_becomes_of_sequences_and_layers_is_told_once,
-                                        make, remove_job),
-        cmocka_unit_test_setup_teardown(
-            test_shards_export_the_model_of_one_process_and_any_layout_loads_it, make, remove_job),
+        JOB_TEST(test_the_console_has_one_whole_line_a_step_with_the_global_loss, &job),
+        JOB_TEST(test_what_becomes_of_sequences_and_layers_is_told_once, &job),
+        JOB_TEST(test_shards_export_the_model_of_one_process_and_any_layout_loads_it, &job),
     };
 
     return cmocka_run_group_tests_name("run_layouts", tests, NULL, NULL);
