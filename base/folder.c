@@ -67,6 +67,10 @@ enum status folder_replace(const char *from, const char *to)
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0) {
         return folder_remove(from);
     }
+    /* Only where the file system has no exchange: never for a `from` that is gone. */
+    if ((errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) || !folder_exists(from)) {
+        return fail("moving into place", to, errno);
+    }
     TRY(folder_remove(to));
     return rename(from, to) == 0 ? STATUS_OK : fail("moving into place", to, errno);
 }

@@ -189,7 +189,7 @@ enum status desk_await_answer(struct desk *desk, int64_t deadline_ns,
         status = STATUS_OK;
     }
     __atomic_store_n(&desk->changed_ns, clock_now_ns(), __ATOMIC_RELAXED);
-    __atomic_store_n(&desk->in_round, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&desk->in_round, 0, __ATOMIC_RELEASE);
     (void)pthread_mutex_unlock(&desk->mutex);
     return aborted ? desk_tell_abort(desk) : status;
 }
@@ -207,8 +207,8 @@ void desk_set_progress(struct desk *desk, const struct control_progress *progres
     }
     __atomic_store_n(&desk->step, progress->step, __ATOMIC_RELAXED);
     __atomic_store_n(&desk->place, place, __ATOMIC_RELAXED);
-    __atomic_store_n(&desk->waits, waits, __ATOMIC_RELAXED);
     __atomic_store_n(&desk->changed_ns, clock_now_ns(), __ATOMIC_RELAXED);
+    __atomic_store_n(&desk->waits, waits, __ATOMIC_RELEASE);
 }
 
 void desk_set_waits(struct desk *desk, bool waits)
@@ -216,8 +216,9 @@ void desk_set_waits(struct desk *desk, bool waits)
     int64_t now = waits ? 1 : 0;
 
     if (__atomic_load_n(&desk->waits, __ATOMIC_RELAXED) != now) {
-        __atomic_store_n(&desk->waits, now, __ATOMIC_RELAXED);
+        /* Before the flag: who sees that nobody waits any more also sees since when. */
         __atomic_store_n(&desk->changed_ns, clock_now_ns(), __ATOMIC_RELAXED);
+        __atomic_store_n(&desk->waits, now, __ATOMIC_RELEASE);
     }
 }
 
@@ -243,6 +244,8 @@ void desk_take_orders(struct desk *desk, struct desk_orders *orders)
     uint64_t wakes = 0;
     ssize_t emptied = read(desk->wake_fd, &wakes, sizeof(wakes));
     uint64_t place = (uint64_t)__atomic_load_n(&desk->place, __ATOMIC_RELAXED);
+    bool waits = __atomic_load_n(&desk->waits, __ATOMIC_ACQUIRE) != 0;
+    bool in_round = __atomic_load_n(&desk->in_round, __ATOMIC_ACQUIRE) != 0;
     int64_t still_ns = clock_now_ns() - __atomic_load_n(&desk->changed_ns, __ATOMIC_RELAXED);
 
     (void)emptied;
@@ -251,9 +254,9 @@ void desk_take_orders(struct desk *desk, struct desk_orders *orders)
     orders->beat.progress.step = __atomic_load_n(&desk->step, __ATOMIC_RELAXED);
     orders->beat.progress.phase = (int32_t)(uint32_t)(place >> 32);
     orders->beat.progress.action = (int32_t)(uint32_t)place;
-    orders->beat.progress.waits = __atomic_load_n(&desk->waits, __ATOMIC_RELAXED) != 0;
+    orders->beat.progress.waits = waits;
     orders->beat.still_ns = still_ns > 0 ? still_ns : 0;
-    orders->beat.in_round = __atomic_load_n(&desk->in_round, __ATOMIC_RELAXED) != 0;
+    orders->beat.in_round = in_round;
     lock(desk);
     if (desk->round == DESK_ROUND_LAID) {
         orders->part = desk->part;

@@ -194,6 +194,21 @@ static int compare_slices(const void *left_item, const void *right_item)
     return (left->span > right->span) - (left->span < right->span);
 }
 
+/* All spans, in the order of their beginnings. */
+static enum status put_slices(struct merge *merge)
+{
+    if (merge->count > 0) {
+        qsort(merge->slices, merge->count, sizeof(*merge->slices), compare_slices);
+    }
+    for (size_t index = 0; index < merge->count; index++) {
+        const struct slice *slice = &merge->slices[index];
+
+        TRY(put_line(merge, trace_event_print(slice->span, slice->rank->rank, slice->tid, 0,
+                                              merge->line, sizeof(merge->line))));
+    }
+    return STATUS_OK;
+}
+
 static enum status put_events(struct merge *merge)
 {
     for (size_t index = 0; index < merge->run->count; index++) {
@@ -205,16 +220,7 @@ static enum status put_events(struct merge *merge)
     for (size_t index = 0; index < merge->message_count; index++) {
         TRY(put_flow(merge, &merge->messages[index], index + 1));
     }
-    if (merge->count > 0) {
-        qsort(merge->slices, merge->count, sizeof(*merge->slices), compare_slices);
-    }
-    for (size_t index = 0; index < merge->count; index++) {
-        const struct slice *slice = &merge->slices[index];
-
-        TRY(put_line(merge, trace_event_print(slice->span, slice->rank->rank, slice->tid, 0,
-                                              merge->line, sizeof(merge->line))));
-    }
-    return STATUS_OK;
+    return put_slices(merge);
 }
 
 static enum status put_object(struct merge *merge)

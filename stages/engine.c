@@ -184,11 +184,18 @@ void engine_enter(struct engine *engine, enum update_phase phase)
     allow_silence(engine, false);
 }
 
-void engine_tell_cause(struct engine *engine, enum status status)
+enum status engine_tell_cause(struct engine *engine, enum status status)
 {
+    int32_t rank = -1;
+    const char *cause = control_abort_cause(engine->control, &rank);
+
+    if (cause[0] != '\0' && rank != engine->grid.rank) {
+        return status_note(STATUS_ERR_PEER, "%s", cause);
+    }
     if (status != STATUS_ERR_CANCELLED && status != STATUS_ERR_PEER) {
         control_abort(engine->control, status_last()->message);
     }
+    return status;
 }
 
 enum status engine_meet(struct engine *engine, const char *name)
@@ -196,6 +203,7 @@ enum status engine_meet(struct engine *engine, const char *name)
     return engine_agree(engine, &(struct control_round){.name = name}, NULL, STATUS_OK);
 }
 
+/* The answer is written through `numbers`. NOLINTNEXTLINE(readability-non-const-parameter) */
 enum status engine_agree(struct engine *engine, const struct control_round *values, double *numbers,
                          enum status own)
 {
@@ -205,7 +213,7 @@ enum status engine_agree(struct engine *engine, const struct control_round *valu
 
     round.number = (uint64_t)engine->attempts;
     round.note = own < 0 ? kept.message : "";
-    TRY(control_reduce(engine->control, &round, &answer, clock_deadline(ENGINE_WAIT_S)));
+    TRY(control_reduce(engine->control, &round, &answer, clock_deadline(ENGINE_FILES_WAIT_S)));
     if (own < 0) {
         status_adopt(&kept);
         return own;
@@ -271,7 +279,7 @@ enum status engine_export(struct engine *engine, const char *directory)
     engine_enter(engine, UPDATE_PHASE_END);
     status = export_stage(engine, &file);
     if (status < 0) {
-        engine_tell_cause(engine, status);
+        status = engine_tell_cause(engine, status);
         weights_export_discard(&file);
         return status;
     }

@@ -188,7 +188,7 @@ enum status engine_save(struct engine *engine, const struct engine_save *save)
     engine_enter(engine, UPDATE_PHASE_SAVE);
     status = write_all(engine, save, files);
     if (status < 0) {
-        engine_tell_cause(engine, status);
+        status = engine_tell_cause(engine, status);
         /* Each rank: the one that has failed may be rank 0, and be gone. */
         store_discard(save->directory, engine->attempts);
     }

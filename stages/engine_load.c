@@ -241,7 +241,7 @@ static enum status sum_own(struct engine *engine, const struct resume *resume,
 static enum status agree(struct engine *engine, const struct resume *resume, const char *name,
                          enum status own)
 {
-    if (own < 0) {
+    if (own == STATUS_ERR_REFUSED) {
         resume_tell_older(resume, engine->config);
     }
     return engine_agree(engine, &(struct control_round){.name = name}, NULL, own);

@@ -300,14 +300,19 @@ static enum status prepare_gathered(struct engine *engine)
     return gathered_prepare(&engine->gathered, &engine->params, &engine->shape);
 }
 
-enum status engine_allocate(struct engine *engine)
+static enum status allocate_arenas(struct engine *engine)
 {
-    place_shared(engine);
     TRY(params_place(&engine->params));
     TRY(allocate_rest(&engine->head.arena));
     TRY(allocate_rest(&engine->landing));
     TRY(allocate_rest(&engine->workspace.arena));
-    TRY(allocate_rest(&engine->workspace.shared));
+    return allocate_rest(&engine->workspace.shared);
+}
+
+enum status engine_allocate(struct engine *engine)
+{
+    place_shared(engine);
+    TRY(allocate_arenas(engine));
     workspace_place(&engine->workspace, &engine->shape, engine_has_head(engine),
                     most_recompute(engine), engine->threads);
     carve_embedding(engine);

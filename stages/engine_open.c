@@ -113,8 +113,11 @@ static enum status fill_weights(struct engine *engine, const struct resume *resu
         return engine_load(engine, resume);
     }
     if (config->checkpoint.import[0] != '\0') {
-        return weights_import(config->checkpoint.import, config->checkpoint.import_prefix,
-                              &engine->params, &engine->head, &engine->shape, &watch);
+        /* Together: who is done waits in a round, and is not taken for one that hangs. */
+        return engine_agree(engine, &(struct control_round){.name = "IMPORT"}, NULL,
+                            weights_import(config->checkpoint.import,
+                                           config->checkpoint.import_prefix, &engine->params,
+                                           &engine->head, &engine->shape, &watch));
     }
     params_initialize(&engine->params, config->train.seed);
     if (engine->head.copy != NULL) {
@@ -126,12 +129,18 @@ static enum status fill_weights(struct engine *engine, const struct resume *resu
     return STATUS_OK;
 }
 
-static enum status start_parts(struct engine *engine, const struct engine_options *options)
+/* All that is planned, and in it the weights. */
+static enum status start_memory(struct engine *engine, const struct engine_options *options)
 {
     TRY(engine_start_comm(engine, options));
     TRY(engine_allocate(engine));
     TRY(span_ring_init(&engine->spans, 2 * (uint64_t)engine_longest_line(engine) + SPANS_MARGIN));
-    TRY(fill_weights(engine, options->resume));
+    return fill_weights(engine, options->resume);
+}
+
+static enum status start_parts(struct engine *engine, const struct engine_options *options)
+{
+    TRY(start_memory(engine, options));
     TRY(engine_start_sync(engine, options));
     TRY(engine_start_data(engine, options->resume));
     TRY(engine_start_worker(engine, options));

@@ -27,6 +27,9 @@ extern "C" {
  * earlier, so it only bounds what nobody else would end. */
 #define ENGINE_WAIT_S 3600.0
 
+/* The same of a round behind which others read or write files of any size. */
+#define ENGINE_FILES_WAIT_S 86400.0
+
 /* engine.c: from here on this rank does `phase`, which is no step: it may stand still for longer. */
 void engine_enter(struct engine *engine, enum update_phase phase);
 
@@ -35,8 +38,9 @@ void engine_enter(struct engine *engine, enum update_phase phase);
 struct piece_watch engine_watch(struct engine *engine);
 
 /* engine.c: a failure that is this rank's own ends the job now, before this rank cleans up: whoever stumbles over
- * that is then not taken for the cause. */
-void engine_tell_cause(struct engine *engine, enum status status);
+ * that is then not taken for the cause. Returns `status`; where others had failed before, it is their
+ * consequence: STATUS_ERR_PEER. */
+enum status engine_tell_cause(struct engine *engine, enum status status);
 
 bool engine_has_embedding(const struct engine *engine); /* virtual stage 0 */
 bool engine_has_head(const struct engine *engine);      /* the last one */

@@ -311,12 +311,14 @@ enum status resume_judge_data(const struct resume *resume, const struct config *
 void resume_tell_older(const struct resume *resume, const struct config *config)
 {
     const char *directory = config->checkpoint.dir;
+    const struct status_record kept = *status_last();
     char path[FILE_PATH_BYTES];
 
     if (resume->place.found && store_find_older(directory, resume->place.step, path)) {
         log_warn("the checkpoint before it is %s; to go on from that one: echo %s > %s/latest",
                  path, strrchr(path, '/') + 1, directory);
     }
+    status_adopt(&kept);
 }
 
 static enum status find_none(const struct config *config)

@@ -20,6 +20,7 @@ struct part {
     int32_t moments; /* -1: the second and not the first */
     int32_t file;    /* by rank */
     int32_t shard;   /* whose file it is */
+    int32_t stage;   /* likewise */
 };
 
 struct parts {
@@ -35,10 +36,11 @@ static int32_t moments_of(const struct shard_tensor *tensor)
     return tensor->moment2 == NULL ? 1 : 2;
 }
 
-static enum status add_parts(const struct shard *shard, int32_t file, int32_t of_shard,
-                             struct parts *parts)
+static enum status add_parts(const struct shard *shard, int32_t file,
+                             const struct grid_shape *layout, struct parts *parts)
 {
     size_t count = shard_count(shard);
+    struct grid grid;
     struct part *list = realloc(parts->list, (parts->count + count + 1) * sizeof(*list));
 
     if (list == NULL) {
@@ -46,6 +48,7 @@ static enum status add_parts(const struct shard *shard, int32_t file, int32_t of
                            parts->count + count);
     }
     parts->list = list;
+    TRY(grid_init(&grid, layout, file, layout->pp * layout->tp * layout->dp));
     for (size_t i = 0; i < count; i++) {
         const struct shard_tensor *tensor = shard_at(shard, i);
         struct part *part = &parts->list[parts->count++];
@@ -58,7 +61,8 @@ static enum status add_parts(const struct shard *shard, int32_t file, int32_t of
             .elems = tensor->elems,
             .moments = moments_of(tensor),
             .file = file,
-            .shard = of_shard,
+            .shard = grid.tp,
+            .stage = grid.pp,
         };
         (void)snprintf(part->name, sizeof(part->name), "%s", tensor->name);
     }
@@ -77,7 +81,7 @@ static enum status read_file(const char *folder, const struct manifest *manifest
     TRY(folder_path(folder, name, path));
     TRY(sums ? shard_open(path, &manifest->files[rank], NULL, &shard)
              : shard_open_unsummed(path, &shard));
-    status = add_parts(shard, rank, rank % manifest->layout.tp, parts);
+    status = add_parts(shard, rank, &manifest->layout, parts);
     shard_close(&shard);
     return status;
 }
@@ -159,6 +163,12 @@ static enum status join_shard(struct joining *joining, const struct part *parts,
     for (; i < count && strcmp(parts->name, parts[i].name) == 0 && same_place(parts, &parts[i]) &&
            parts->shard == parts[i].shard;
          i++) {
+        if (parts[i].stage != parts->stage || parts[i].moments != parts->moments) {
+            return refuse(joining->folder, parts->name,
+                          parts[i].stage != parts->stage
+                              ? "its parts are in the files of several stages"
+                              : "its parts have different shapes or moments");
+        }
         TRY(cover_add(&joining->part, parts[i].first, parts[i].elems, parts[i].file));
     }
     *count_out = i;
@@ -173,6 +183,10 @@ static enum status add_shard(struct joining *joining, const struct part *before,
     if (part->place.whole_rows != tensor->rows || part->place.whole_cols != tensor->cols ||
         part->moments != tensor->moments || part->moments < 0) {
         return refuse(joining->folder, tensor->name, "its parts have different shapes or moments");
+    }
+    if (before != NULL && before->stage != part->stage) {
+        return refuse(joining->folder, tensor->name,
+                      "its parts are in the files of several stages");
     }
     if (before != NULL && same_place(before, part)) {
         return STATUS_OK;

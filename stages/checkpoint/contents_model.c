@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "mixedprec/optimizer.h"
 #include "stages/checkpoint/contents.h"
 #include "stages/model/parameters.h"
 
@@ -49,7 +50,16 @@ static const struct contents_tensor *find(const struct contents *contents, const
     return NULL;
 }
 
-static enum status check_tensors(const char *folder, const struct params *params,
+static int32_t moments_of(const json_t *config)
+{
+    const json_t *name = json_object_get(json_object_get(config, "optimizer"), "name");
+    bool sgd = json_is_string(name) && strcmp(json_string_value(name), "sgd") == 0;
+
+    return optimizer_moments(sgd ? OPTIMIZER_SGD : OPTIMIZER_ADAM);
+}
+
+/* `moments` are those of its optimizer. */
+static enum status check_tensors(const char *folder, const struct params *params, int32_t moments,
                                  const struct contents *contents)
 {
     for (int32_t i = 0; i < params->count; i++) {
@@ -67,6 +77,12 @@ static enum status check_tensors(const char *folder, const struct params *params
                                "found %lld × %lld",
                                folder, param->name, (long long)param->rows, (long long)param->cols,
                                (long long)tensor->rows, (long long)tensor->cols);
+        }
+        if (tensor->moments != moments) {
+            return status_fail(STATUS_ERR_REFUSED,
+                               "%s: the checkpoint is damaged: tensor %s: its optimizer has %d "
+                               "moments, found %d",
+                               folder, param->name, moments, tensor->moments);
         }
     }
     if (contents->count != params->count) {
@@ -97,7 +113,7 @@ enum status contents_check_model(const char *folder, const struct manifest *mani
         status = parameters_add(&params, &shape, &all);
     }
     if (status >= 0) {
-        status = check_tensors(folder, &params, contents);
+        status = check_tensors(folder, &params, moments_of(config), contents);
     }
     params_release(&params);
     json_decref(config);

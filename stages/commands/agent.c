@@ -188,14 +188,14 @@ static enum status run_attempts(struct attempts *attempts, struct crew_config *c
                                 char **arguments)
 {
     struct crew_outcome outcome = {.rank = -1};
+    char job[JOB_BYTES]; /* crew borrows it as long as this runs */
     enum status status = copy_arguments(attempts, arguments);
-    char job[JOB_BYTES];
 
     while (status >= 0) {
-        TRY(name_job(job, sizeof(job)));
+        status = name_job(job, sizeof(job));
         crew->job = job;
         crew->arguments = attempts->arguments;
-        status = run_crew(&attempts->config, crew, &outcome);
+        status = status < 0 ? status : run_crew(&attempts->config, crew, &outcome);
         if (!may_restart(&outcome) || crew->restarts == attempts->most) {
             break;
         }
@@ -204,6 +204,7 @@ static enum status run_attempts(struct attempts *attempts, struct crew_config *c
         log_warn("the job is started again: restart %d of %d", crew->restarts, attempts->most);
         status = prepare_restart(attempts, arguments, crew->processes);
     }
+    crew->job = NULL;
     if (crew_outcome_code(&outcome) != 0) {
         exit_code_keep(crew_outcome_code(&outcome));
     }

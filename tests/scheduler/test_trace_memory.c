@@ -20,7 +20,7 @@
 
 #define STASH    1000
 #define GRADIENT 300
-#define MESSAGE  10
+#define MESSAGE  ((int64_t)10)
 
 /* Of the simulated runs. */
 #define DEMO_MESSAGE 3145728
@@ -279,7 +279,7 @@ static void the_merged_file_has_the_counter_of_every_rank(void **state)
         assert_true(json_is_integer(json_object_get(args, "landing")));
         found++;
     }
-    assert_true(found > 2 * 2 * 6);
+    assert_true(found > (size_t)24 /* two ranks, two directions, six actions */);
     assert_int_equal(stashes[0], 0);
     assert_int_equal(stashes[1], 0);
     json_decref(root);

@@ -228,42 +228,6 @@ static void checkpoints_go_into_the_run_directory_unless_told(void **state)
     assert_refused(override, "too long for its checkpoints/; give checkpoint.dir");
 }
 
-static void check_gradients_stay_whole(const char *stage, const char *says)
-{
-    struct config *config = NULL;
-    char text[512] = "";
-
-    assert_legal(stage, "--parallel.dp=2", &config);
-    (void)config_note(config, 0, text, sizeof(text));
-    assert_true(strstr(text, says) != NULL &&
-                strstr(text, "last W; with 1 it shares them") != NULL);
-    config->train.num_microbatches = 1;
-    assert_false(config_note(config, 0, text, sizeof(text)));
-    config_destroy(&config);
-}
-
-static void what_does_nothing_is_legal_and_said(void **state)
-{
-    struct config *config = NULL;
-    char text[256];
-
-    (void)state;
-    assert_legal("--parallel.zero_stage=2", "--optimizer.end_weight_decay=0.2", &config);
-    assert_true(config_note(config, 0, text, sizeof(text)));
-    assert_non_null(strstr(text, "parallel.zero_stage 2 does nothing: with parallel.dp 1"));
-    assert_true(config_note(config, 1, text, sizeof(text)));
-    assert_non_null(strstr(text, "optimizer.end_weight_decay 0.2 does nothing"));
-    assert_false(config_note(config, 2, text, sizeof(text)));
-    config_destroy(&config);
-    assert_legal("--parallel.zero_stage=1", "--parallel.dp=2", &config);
-    assert_false(config_note(config, 0, text, sizeof(text)));
-    config_destroy(&config);
-    check_gradients_stay_whole("--parallel.zero_stage=2", "shares out what stage 1 does, and no");
-    check_gradients_stay_whole("--parallel.zero_stage=3",
-                               "shares out the weights of layers too, and no");
-    assert_refused("--parallel.zero_stage=4", "an integer from 0 to 3; found 4");
-}
-
 static void dropout_is_a_share_below_one(void **state)
 {
     struct config *config = NULL;
@@ -482,7 +446,6 @@ int main(void)
         cmocka_unit_test(weight_decay_ends_where_and_when_it_is_said),
         cmocka_unit_test(the_loss_scale_follows_the_number_format),
         cmocka_unit_test(checkpoints_go_into_the_run_directory_unless_told),
-        cmocka_unit_test(what_does_nothing_is_legal_and_said),
         cmocka_unit_test(dropout_is_a_share_below_one),
         cmocka_unit_test(evaluation_needs_something_to_evaluate_on),
         cmocka_unit_test(shares_have_to_be_a_whole),

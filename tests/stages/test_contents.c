@@ -27,19 +27,26 @@ struct part {
     int64_t elems;
 };
 
+/* A bit for each file whose part has a moment too. */
+static unsigned moments;
+
 static void write_file(const struct grid_shape *layout, int32_t rank, const struct part *part)
 {
     static const float values[VALUES];
     char name[SHARD_NAME_BYTES];
     char place[256];
     const struct safetensors_note note = {.key = "t", .value = place};
-    struct safetensors_entry entry = {.name = "t.main", .dims = 1, .data = values};
+    struct safetensors_entry entries[2] = {{.name = "t.main", .dims = 1, .data = values},
+                                           {.name = "t.moment1", .dims = 1, .data = values}};
+    int count = part == NULL ? 0 : 1 + (int)(moments >> rank & 1U);
 
     manifest_shard_name(layout, rank, name);
     if (part != NULL) {
         assert_true(part->elems <= VALUES);
-        entry.shape[0] = part->elems;
-        entry.bytes = (size_t)part->elems * sizeof(float);
+        for (int i = 0; i < count; i++) {
+            entries[i].shape[0] = part->elems;
+            entries[i].bytes = (size_t)part->elems * sizeof(float);
+        }
         (void)snprintf(
             place, sizeof(place),
             "{\"shape\": [%lld, %lld], \"rows\": %lld, \"cols\": %lld, \"blocks\": 1, "
@@ -48,8 +55,8 @@ static void write_file(const struct grid_shape *layout, int32_t rank, const stru
             (long long)part->cols, (long long)part->first_row, (long long)part->first_col,
             (long long)part->first, (long long)part->elems);
     }
-    assert_int_equal(safetensors_write(checkpoint_folder_path(name), &entry, part != NULL ? 1 : 0,
-                                       &note, part != NULL ? 1 : 0),
+    assert_int_equal(safetensors_write(checkpoint_folder_path(name), entries, (size_t)count, &note,
+                                       part != NULL ? 1 : 0),
                      STATUS_OK);
 }
 
@@ -134,6 +141,25 @@ static void what_shards_have_in_common_is_in_the_files_of_each(void **state)
     assert_refused(&shards, parts, 1, "it is not in the files of every shard");
 }
 
+/* Whoever loads reads the files of one stage, and moments of all that it has. */
+static void parts_of_one_tensor_are_alike_and_of_one_stage(void **state)
+{
+    static const struct grid_shape stages = {.pp = 2, .tp = 1, .dp = 1};
+    const struct part parts[] = {{0, {1, 12}, 1, 12, 0, 0, 0, 6}, {1, {1, 12}, 1, 12, 0, 0, 6, 6}};
+    const struct part rows[] = {{0, {4, 3}, 2, 3, 0, 0, 0, 6}, {1, {4, 3}, 2, 3, 2, 0, 0, 6}};
+
+    (void)state;
+    moments = 3;
+    assert_whole(&replicas, parts, COUNT(parts), 2);
+    assert_whole(&shards, rows, COUNT(rows), 2);
+    assert_refused(&stages, parts, COUNT(parts), "in the files of several stages");
+    assert_refused(&stages, rows, COUNT(rows), "in the files of several stages");
+    moments = 1;
+    assert_refused(&replicas, parts, COUNT(parts), "different shapes or moments");
+    assert_refused(&shards, rows, COUNT(rows), "different shapes or moments");
+    moments = 0;
+}
+
 /* The sizes of the parts add up to the whole, in each. */
 static void holes_beside_overlaps_are_found(void **state)
 {
@@ -176,7 +202,7 @@ static void what_is_twice_in_the_files_of_a_shard_is_refused(void **state)
     assert_refused(&replicas, parts, COUNT(parts),
                    "0 to 5 are in shard-pp0-tp0-dp0.safetensors and again in "
                    "shard-pp0-tp0-dp1.safetensors");
-    assert_refused(&stages, parts, COUNT(parts), "and again in shard-pp1-tp0-dp0.safetensors");
+    assert_refused(&stages, parts, COUNT(parts), "in the files of several stages");
 }
 
 static void parts_of_different_shapes_are_refused(void **state)
@@ -196,6 +222,7 @@ int main(void)
         FOLDER(slices_of_replicas_follow_one_another),
         FOLDER(shards_lie_beside_one_another),
         FOLDER(what_shards_have_in_common_is_in_the_files_of_each),
+        FOLDER(parts_of_one_tensor_are_alike_and_of_one_stage),
         FOLDER(holes_beside_overlaps_are_found),
         FOLDER(a_missing_end_or_shard_is_found),
         FOLDER(what_is_twice_in_the_files_of_a_shard_is_refused),

@@ -165,13 +165,15 @@ static void a_slow_disk_is_so_from_its_piece_on(void **state)
     fault_move(&fault, 1, 2, 4, NULL);
     fault_move(&fault, 1, 2, 5, NULL);
     assert_true(clock_now_ns() - begin_ns >= 2 * FAULT_SLOW_NS);
-    begin_ns = clock_now_ns();
-    for (int i = 0; i < 100; i++) {
-        fault_move(&fault, 1, 2, 3, NULL);
-        fault_move(&fault, 0, 2, 4, NULL);
-        fault_move(&fault, 1, 3, 4, NULL);
+    /* An earlier piece, another rank, another step: a hundred of each, which a busy machine holds up less than as
+     * many waits would. */
+    for (int other = 0; other < 3; other++) {
+        begin_ns = clock_now_ns();
+        for (int i = 0; i < 100; i++) {
+            fault_move(&fault, other == 1 ? 0 : 1, other == 2 ? 3 : 2, other == 0 ? 3 : 4, NULL);
+        }
+        assert_true(clock_now_ns() - begin_ns < 100 * FAULT_SLOW_NS);
     }
-    assert_true(clock_now_ns() - begin_ns < 300 * FAULT_SLOW_NS);
 }
 
 /* Bytes 0 … 999 of the file are written, whatever the pieces are. */

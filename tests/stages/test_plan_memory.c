@@ -180,13 +180,13 @@ static void zero_takes_off_what_replicas_share(void **state)
     make("--parallel.dp=2", NULL, &job);
     assert_int_equal(job.memory.count, 4);
     assert_int_equal(job.memory.ranks[1].bytes[MEMORY_MOMENTS], 8 * (FIRST - WORDS / 2));
-    assert_near(job.memory.state_each[0], 16.0 - 8.0 * (WORDS / 2) / FIRST);
+    assert_near(job.memory.state_each[0], 16.0 - 8.0 * WORDS / 2.0 / FIRST);
     assert_near(job.memory.state_each[1], 8.0 + 8.0 / 2.0);
     assert_true(job.memory.state_each[2] <= job.memory.state_each[1]);
     /* Of weights, which take 4, the layers' but for their norms; and room for two whole layers, which is
      * all that there is here. */
     assert_near(job.memory.state_each[3],
-                job.memory.state_each[2] + 4.0 * ((2 * LAYER - NORMS) / 2) / FIRST);
+                job.memory.state_each[2] + 4.0 * (2 * LAYER - NORMS) / 2.0 / FIRST);
     assert_int_equal(job.memory.ranks[0].bytes[MEMORY_GATHERED], 0);
     release(&job);
     make("--parallel.dp=2", "--parallel.zero_stage=3", &job);

@@ -222,7 +222,7 @@ static void test_gradients_that_overflow_are_skipped_by_all(void **state)
  * 256 and 32 rows; C 64. A tied embedding's gradient stays whole. */
 #define C      ((size_t)64)
 #define LAYER  (12 * C * C + 13 * C)
-#define REST   (4 * 13 * C + 256 * C + 32 * C + 2 * C)
+#define REST   (C * 4 * 13 + C * 256 + C * 32 + C * 2)
 #define MATRIX (12 * C * C)
 
 static void expect_whole(const struct seen *seen)

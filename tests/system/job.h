@@ -38,8 +38,8 @@ struct job {
 
 /* Makes the directory, the text and a configuration of 4 layers and 4 micro-batches; and kills what still
  * runs and removes all. 0, or cmocka counts the case as failed. */
-int job_set_up(void **job);
-int job_tear_down(void **job);
+int job_set_up(void **state);
+int job_tear_down(void **state);
 
 /* Runs `command` (printf form) to its end. */
 void job_run(struct job *job, const char *command, ...) __attribute__((format(printf, 2, 3)));

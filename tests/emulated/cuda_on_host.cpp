@@ -1,0 +1,418 @@
+/* How the fibers of a launch take turns. */
+#include "tests/emulated/cuda_on_host.hpp"
+
+#include "tests/emulated/cuda_on_host_seed.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <vector>
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#define ON_HOST_ASAN 1
+#endif
+
+#if defined(__x86_64__)
+/* Puts the registers that a call must keep on the stack, leaves its top in *from, and goes on where another
+ * stack, whose top was left in the same way, stopped. No system call, unlike swapcontext(). */
+extern "C" void cuda_on_host_switch(void **from, void *to);
+asm(".text\n"
+    ".globl cuda_on_host_switch\n"
+    "cuda_on_host_switch:\n"
+    "    push %rbp\n"
+    "    push %rbx\n"
+    "    push %r12\n"
+    "    push %r13\n"
+    "    push %r14\n"
+    "    push %r15\n"
+    "    mov %rsp, (%rdi)\n"
+    "    mov %rsi, %rsp\n"
+    "    pop %r15\n"
+    "    pop %r14\n"
+    "    pop %r13\n"
+    "    pop %r12\n"
+    "    pop %rbx\n"
+    "    pop %rbp\n"
+    "    ret\n");
+#endif
+
+namespace on_host
+{
+
+thread_local place here;
+
+namespace
+{
+
+constexpr size_t stack_bytes = 64 * 1024;
+constexpr int warp_lanes = 32;
+
+/* Where a stack stopped. */
+struct stop {
+#if defined(__x86_64__)
+    void *top;
+#else
+    ucontext_t context;
+#endif
+};
+
+void go(stop *from, stop *to)
+{
+#if defined(__x86_64__)
+    cuda_on_host_switch(&from->top, to->top);
+#else
+    swapcontext(&from->context, &to->context);
+#endif
+}
+
+/* A stack, and who runs on it. */
+struct fiber {
+    stop at;
+    char *stack;
+    unsigned thread; /* number in the block */
+    void *fake_stack;
+};
+
+/* A thread that has come to a barrier of some lanes. */
+struct waiter {
+    fiber *runs_on;
+    unsigned mask;
+};
+
+/* One launch; of a block, what is under way. */
+struct run {
+    const std::function<void()> *body;
+    std::vector<unsigned> order; /* of threads */
+    size_t started;
+    unsigned threads;
+    unsigned alive;
+    std::vector<unsigned> alive_lanes;        /* by warp */
+    std::vector<fiber *> at_block;            /* who waits for the block */
+    std::vector<std::vector<waiter>> at_warp; /* by warp: who waits for lanes of it */
+    std::deque<fiber *> ready;
+    std::vector<fiber *> idle;
+    std::vector<uint64_t> lanes; /* by thread: what it gives in an exchange */
+    fiber *current;
+    stop scheduler;
+};
+
+thread_local run now;
+thread_local std::vector<char> dynamic_shared;
+thread_local uint64_t seed;
+thread_local uint64_t switch_count;
+
+uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+std::vector<unsigned> draw_order(unsigned count, uint64_t salt)
+{
+    std::vector<unsigned> order(count);
+    uint64_t state = seed + salt * 977;
+
+    for (unsigned i = 0; i < count; i++) {
+        order[i] = i;
+    }
+    for (unsigned i = count; seed != 0 && i > 1; i--) {
+        std::swap(order[i - 1], order[next_random(&state) % i]);
+    }
+    return order;
+}
+
+uint3 index_in(unsigned number, dim3 size)
+{
+    return {number % size.x, number / size.x % size.y, number / size.x / size.y};
+}
+
+void enter(unsigned thread)
+{
+    now.current->thread = thread;
+    here.thread = index_in(thread, here.block_size);
+}
+
+[[noreturn]] void give_up(const char *why)
+{
+    std::fprintf(stderr, "cuda_on_host: %s; block %u,%u,%u, %u threads alive\n", why, here.block.x,
+                 here.block.y, here.block.z, now.alive);
+    for (const fiber *one : now.at_block) {
+        std::fprintf(stderr, "  thread %u waits for its block\n", one->thread);
+    }
+    for (const std::vector<waiter> &warp : now.at_warp) {
+        for (const waiter &one : warp) {
+            std::fprintf(stderr, "  thread %u waits for lanes %08x\n", one.runs_on->thread,
+                         one.mask);
+        }
+    }
+    std::abort();
+}
+
+void open_block_if_full()
+{
+    if (now.at_block.size() == now.alive) {
+        now.ready.insert(now.ready.end(), now.at_block.begin(), now.at_block.end());
+        now.at_block.clear();
+    }
+}
+
+/* Opens the barrier of these lanes where all that are alive have come. */
+void open_lanes_if_full(unsigned warp, unsigned mask)
+{
+    std::vector<waiter> &waiting = now.at_warp[warp];
+    int come = 0;
+    size_t left = 0;
+
+    for (const waiter &one : waiting) {
+        come += one.mask == mask ? 1 : 0;
+    }
+    if (come < __builtin_popcount(mask & now.alive_lanes[warp])) {
+        return;
+    }
+    for (const waiter &one : waiting) {
+        if (one.mask == mask) {
+            now.ready.push_back(one.runs_on);
+        } else {
+            waiting[left++] = one;
+        }
+    }
+    waiting.resize(left);
+}
+
+void to_scheduler()
+{
+    fiber *self = now.current;
+
+    switch_count++;
+#ifdef ON_HOST_ASAN
+    __sanitizer_start_switch_fiber(&self->fake_stack, nullptr, 0);
+#endif
+    go(&self->at, &now.scheduler);
+#ifdef ON_HOST_ASAN
+    __sanitizer_finish_switch_fiber(self->fake_stack, nullptr, nullptr);
+#endif
+    here.thread = index_in(self->thread, here.block_size);
+}
+
+/* A thread has ended: whoever waits for fewer now may go on. */
+void leave(unsigned thread)
+{
+    unsigned warp = thread / warp_lanes;
+
+    now.alive--;
+    now.alive_lanes[warp] &= ~(1U << (thread % warp_lanes));
+    if (!now.at_block.empty()) {
+        open_block_if_full();
+    }
+    for (size_t i = 0; i < now.at_warp[warp].size();) {
+        size_t before = now.at_warp[warp].size();
+
+        open_lanes_if_full(warp, now.at_warp[warp][i].mask);
+        i = now.at_warp[warp].size() == before ? i + 1 : 0;
+    }
+}
+
+/* The life of a fiber: threads that have not begun, one after another. */
+void live()
+{
+#ifdef ON_HOST_ASAN
+    __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+#endif
+    for (;;) {
+        while (now.started < now.order.size()) {
+            enter(now.order[now.started++]);
+            (*now.body)();
+            leave(now.current->thread);
+        }
+        now.idle.push_back(now.current);
+        to_scheduler();
+    }
+}
+
+/* So that the first turn of the stack is live(). */
+void prepare(fiber *made)
+{
+#if defined(__x86_64__)
+    void **top = (void **)(made->stack + stack_bytes) - 1; /* aligned as behind a call */
+
+    *--top = (void *)live;
+    for (int registers = 0; registers < 6; registers++) {
+        *--top = nullptr;
+    }
+    made->at.top = top;
+#else
+    if (getcontext(&made->at.context) != 0) {
+        std::abort();
+    }
+    made->at.context.uc_stack.ss_sp = made->stack;
+    made->at.context.uc_stack.ss_size = stack_bytes;
+    made->at.context.uc_link = nullptr;
+    makecontext(&made->at.context, live, 0);
+#endif
+}
+
+fiber *make_fiber()
+{
+    fiber *made = new fiber();
+
+    made->stack = (char *)mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made->stack == MAP_FAILED) {
+        std::abort();
+    }
+    prepare(made);
+    return made;
+}
+
+void switch_to(fiber *next)
+{
+    void *fake_stack = nullptr;
+
+    now.current = next;
+#ifdef ON_HOST_ASAN
+    __sanitizer_start_switch_fiber(&fake_stack, next->stack, stack_bytes);
+#endif
+    go(&now.scheduler, &next->at);
+#ifdef ON_HOST_ASAN
+    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+    (void)fake_stack;
+}
+
+void run_block()
+{
+    now.started = 0;
+    now.alive = now.threads;
+    now.alive_lanes.assign((now.threads + warp_lanes - 1) / warp_lanes, 0);
+    now.at_warp.resize(now.alive_lanes.size());
+    for (unsigned thread = 0; thread < now.threads; thread++) {
+        now.alive_lanes[thread / warp_lanes] |= 1U << (thread % warp_lanes);
+    }
+    while (now.alive > 0) {
+        fiber *next = nullptr;
+
+        if (!now.ready.empty()) {
+            next = now.ready.front();
+            now.ready.pop_front();
+        } else if (now.started == now.order.size()) {
+            give_up("threads wait for each other");
+        } else if (!now.idle.empty()) {
+            next = now.idle.back();
+            now.idle.pop_back();
+        } else {
+            next = make_fiber();
+        }
+        switch_to(next);
+    }
+}
+
+} // namespace
+
+void set_seed(uint64_t value)
+{
+    seed = value;
+}
+
+uint64_t switches()
+{
+    return switch_count;
+}
+
+void *shared_memory()
+{
+    return dynamic_shared.data();
+}
+
+int lane()
+{
+    return (int)(now.current->thread % warp_lanes);
+}
+
+void block_barrier()
+{
+    now.at_block.push_back(now.current);
+    open_block_if_full();
+    to_scheduler();
+}
+
+void warp_barrier(unsigned mask)
+{
+    if ((mask >> lane() & 1U) == 0) {
+        give_up("a lane waits with a mask that it is not in");
+    }
+    now.at_warp[now.current->thread / warp_lanes].push_back({now.current, mask});
+    open_lanes_if_full(now.current->thread / warp_lanes, mask);
+    to_scheduler();
+}
+
+uint64_t exchange(unsigned mask, uint64_t bits, int from)
+{
+    unsigned first = now.current->thread / warp_lanes * warp_lanes;
+    uint64_t taken = 0;
+
+    if (from < 0 || from >= warp_lanes || (mask >> from & 1U) == 0) {
+        give_up("a shuffle asks a lane outside of its mask");
+    }
+    now.lanes[now.current->thread] = bits;
+    warp_barrier(mask);
+    if (first + (unsigned)from < now.threads) {
+        taken = now.lanes[first + (unsigned)from];
+    }
+    warp_barrier(mask);
+    return taken;
+}
+
+unsigned ballot(unsigned mask, int vote)
+{
+    unsigned first = now.current->thread / warp_lanes * warp_lanes;
+    unsigned votes = 0;
+
+    now.lanes[now.current->thread] = vote != 0 ? 1 : 0;
+    warp_barrier(mask);
+    for (unsigned k = 0; k < warp_lanes && first + k < now.threads; k++) {
+        if ((mask & now.alive_lanes[first / warp_lanes]) >> k & 1U) {
+            votes |= (unsigned)now.lanes[first + k] << k;
+        }
+    }
+    warp_barrier(mask);
+    return votes;
+}
+
+void launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body)
+{
+    unsigned blocks = grid.x * grid.y * grid.z;
+
+    now.body = &body;
+    now.threads = block.x * block.y * block.z;
+    now.order = draw_order(now.threads, 1);
+    now.lanes.assign((now.threads + warp_lanes - 1) / warp_lanes * warp_lanes, 0);
+    here.block_size = block;
+    here.grid_size = grid;
+    if (now.threads == 0 || now.threads > 1024 || blocks == 0) {
+        give_up("a launch of no block, or of a block of no thread or more than 1024");
+    }
+    for (unsigned number : draw_order(blocks, 2)) {
+        here.block = index_in(number, grid);
+        dynamic_shared.assign(shared_bytes, (char)0xFF);
+        run_block();
+    }
+}
+
+} // namespace on_host
+
+extern "C" void cuda_on_host_seed(uint64_t seed)
+{
+    on_host::set_seed(seed);
+}
+
+extern "C" uint64_t cuda_on_host_switches(void)
+{
+    return on_host::switches();
+}
