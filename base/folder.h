@@ -27,8 +27,9 @@ enum status folder_sync(const char *path);
 
 /* Moves the folder `from` to `to`, where nothing or another folder is, on the same file system; the
  * other one is then removed. Where the file system can exchange two names, one of the two folders
- * is whole at `to` at every moment; elsewhere there may be none for an instant. The folder that
- * holds both names is the caller's to sync. */
+ * is whole at `to` at every moment; elsewhere there may be none for an instant, and a `from` that somebody
+ * moves away in that instant takes the other one along. The folder that holds both names is the caller's
+ * to sync. */
 enum status folder_replace(const char *from, const char *to);
 
 /* Removes `path` and what is in it, whatever its kind; links are removed and not followed. Fine

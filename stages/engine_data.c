@@ -129,8 +129,8 @@ static enum status check_sequences(const struct engine *engine, const struct res
     }
     return status_fail(STATUS_ERR_REFUSED,
                        "data.train: %s has %lld sequences now, and had %lld when %s was written; "
-                       "name data.train or "
-                       "data.split in checkpoint.allow_change where that is meant",
+                       "name data.train or data.split in checkpoint.allow_change where that is "
+                       "meant",
                        engine->config->data.train, found, expected, resume->place.path);
 }
 

@@ -1,24 +1,9 @@
 #include "tensor/cuda/kernel.cuh"
 
-#include <math.h>
-
-#include "base/check.h"
-#include "tensor/kernels.h"
 #include "tensor/kernels/adam.h"
 
 #define THREADS 256
 #define BLOCKS  4096
-
-/* The formula with all that elements share computed ahead, in double. */
-struct adam_factors {
-    float grad_scale;
-    float take1;  /* 1 - beta1 */
-    float take2;  /* 1 - beta2 */
-    float decay;  /* lr · weight_decay */
-    float rate;   /* lr / (1 - beta1^t) */
-    float spread; /* 1 / sqrt(1 - beta2^t) */
-    float eps;
-};
 
 /* `copy` is NULL, or gets the new weight. */
 template <typename NUMBER>
@@ -54,19 +39,8 @@ static enum status launch_update(float *weight, float *moment1, float *moment2, 
 enum status KERNEL(adam)(float *weight, float *moment1, float *moment2, const float *grad,
                          size_t elems, const struct adam_step *step, struct stream *stream)
 {
-    const double t = (double)step->update;
-    const double unbias1 = 1.0 - pow((double)step->beta1, t);
-    const double unbias2 = 1.0 - pow((double)step->beta2, t);
-    struct adam_factors by;
+    const struct adam_factors by = adam_factors_of(step);
 
-    ENSURE(step->update >= 1, "Adam's update %lld", (long long)step->update);
-    by.grad_scale = step->grad_scale;
-    by.take1 = (float)(1.0 - (double)step->beta1);
-    by.take2 = (float)(1.0 - (double)step->beta2);
-    by.decay = (float)((double)step->lr * (double)step->weight_decay);
-    by.rate = (float)((double)step->lr / unbias1);
-    by.spread = (float)(1.0 / sqrt(unbias2));
-    by.eps = step->eps;
     if (elems == 0) {
         return STATUS_OK;
     }

@@ -1,5 +1,5 @@
 /*
- * kernel -- what every .cu file begins with: launches, number formats, sums over a warp and a block.
+ * kernel -- what every .cu file begins with: launches, number formats, sums over a warp.
  *
  * A kernel is compiled by nvcc, and by the host's compiler for tests (tests/emulated), from the same
  * lines: so nothing here or in a kernel is outside of what tests/emulated/cuda_on_host.hpp stands for.
@@ -187,26 +187,6 @@ static __device__ __forceinline__ float warp_sum(float value)
         value += __shfl_xor_sync(ALL_LANES, value, lanes);
     }
     return value;
-}
-
-/* Of all threads of a block of whole warps, on all of them. `partial` has a place for each warp, is shared
- * memory, and may be used again at once. */
-static __device__ __forceinline__ float block_sum(float value, float *partial)
-{
-    unsigned warp = threadIdx.x / WARP_LANES;
-    unsigned warps = blockDim.x / WARP_LANES;
-    float sum = 0.0F;
-
-    value = warp_sum(value);
-    if (threadIdx.x % WARP_LANES == 0) {
-        partial[warp] = value;
-    }
-    __syncthreads();
-    for (unsigned i = 0; i < warps; i++) {
-        sum += partial[i];
-    }
-    __syncthreads();
-    return sum;
 }
 
 #endif /* TENSOR_CUDA_KERNEL_CUH */

@@ -12,7 +12,6 @@
 /* Elements that are rounded while they are still in the first or second cache. */
 #define BLOCK ((size_t)4096)
 
-/* The formula with all that elements share computed ahead. */
 struct adam {
     float *weight;
     float *moment1;
@@ -21,13 +20,7 @@ struct adam {
     size_t elems;
     void *copy;
     enum dtype copy_type;
-    float grad_scale;
-    float take1;  /* 1 - beta1 */
-    float take2;  /* 1 - beta2 */
-    float decay;  /* lr · weight_decay */
-    float rate;   /* lr / (1 - beta1^t) */
-    float spread; /* 1 / sqrt(1 - beta2^t) */
-    float eps;
+    struct adam_factors by;
 };
 
 static void adam_block(const struct adam *a, size_t begin, size_t elems)
@@ -36,13 +29,13 @@ static void adam_block(const struct adam *a, size_t begin, size_t elems)
     float *restrict moment1 = a->moment1 + begin;
     float *restrict moment2 = a->moment2 + begin;
     const float *restrict grad = a->grad + begin;
-    const float grad_scale = a->grad_scale;
-    const float take1 = a->take1;
-    const float take2 = a->take2;
-    const float decay = a->decay;
-    const float rate = a->rate;
-    const float spread = a->spread;
-    const float eps = a->eps;
+    const float grad_scale = a->by.grad_scale;
+    const float take1 = a->by.take1;
+    const float take2 = a->by.take2;
+    const float decay = a->by.decay;
+    const float rate = a->by.rate;
+    const float spread = a->by.spread;
+    const float eps = a->by.eps;
 
     /* No expression has two products to choose from when one is fused with an addition, so that
      * an element has the same bits in the vector loop and in the rest behind it. */
@@ -77,9 +70,6 @@ static void adam_part(void *context, int part, int parts)
 enum status KERNEL(adam)(float *weight, float *moment1, float *moment2, const float *grad,
                          size_t elems, const struct adam_step *step, struct stream *stream)
 {
-    const double t = (double)step->update;
-    const double unbias1 = 1.0 - pow((double)step->beta1, t);
-    const double unbias2 = 1.0 - pow((double)step->beta2, t);
     struct adam adam = {.weight = weight,
                         .moment1 = moment1,
                         .moment2 = moment2,
@@ -87,15 +77,8 @@ enum status KERNEL(adam)(float *weight, float *moment1, float *moment2, const fl
                         .elems = elems,
                         .copy = step->copy,
                         .copy_type = step->copy_type,
-                        .grad_scale = step->grad_scale,
-                        .take1 = (float)(1.0 - (double)step->beta1),
-                        .take2 = (float)(1.0 - (double)step->beta2),
-                        .decay = (float)((double)step->lr * (double)step->weight_decay),
-                        .rate = (float)((double)step->lr / unbias1),
-                        .spread = (float)(1.0 / sqrt(unbias2)),
-                        .eps = step->eps};
+                        .by = adam_factors_of(step)};
 
-    ENSURE(step->update >= 1, "Adam's update %lld", (long long)step->update);
     stream_run(stream, adam_part, &adam);
     return STATUS_OK;
 }

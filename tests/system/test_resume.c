@@ -380,6 +380,31 @@ static void test_a_changed_text_is_refused_unless_it_is_asked_for(void **state)
     job_assert_prints(&job, "of a file of 4000 bytes, XXH3 ");
 }
 
+/* With a held-out file of its own nothing is cut from the text: the same file, and another training set. */
+static void test_another_part_of_the_same_text_is_refused(void **state)
+{
+    static const char goes_on[] = "--train.steps=8 --train.eval_every=4 --checkpoint.every=4 "
+                                  "--data.valid=\"$DIR/valid.txt\"";
+
+    (void)state;
+    run_again(
+        "--train.steps=4 --train.eval_every=4 --optimizer.decay_steps=8 --checkpoint.every=4");
+    job_assert_exit(&job, 0);
+    job_run(&job,
+            "cp \"$TEXT\" \"$DIR/valid.txt\"; exec ./train --optimizer.decay_steps=8 "
+            "--checkpoint.allow_change=[data.valid] %s",
+            goes_on);
+    job_assert_exit(&job, 1);
+    job_assert_says(&job, "sequences now, and had ");
+    job_assert_says(&job, "name data.train or data.split in checkpoint.allow_change");
+    job_run(&job,
+            "exec ./train --optimizer.decay_steps=8 "
+            "--checkpoint.allow_change=[data.valid,data.split] %s",
+            goes_on);
+    job_assert_exit(&job, 0);
+    job_assert_prints(&job, "resumed from step 4");
+}
+
 static void test_a_checkpoint_can_be_looked_at(void **state)
 {
     (void)state;
@@ -416,6 +441,7 @@ int main(void)
         JOB_TEST(test_a_damaged_file_is_named_by_every_rank, &job),
         JOB_TEST(test_what_a_run_may_not_change_is_refused_before_it_starts, &job),
         JOB_TEST(test_a_changed_text_is_refused_unless_it_is_asked_for, &job),
+        JOB_TEST(test_another_part_of_the_same_text_is_refused, &job),
         JOB_TEST(test_a_checkpoint_can_be_looked_at, &job),
     };
 
