@@ -88,6 +88,13 @@ enum status comm_post_send(struct lane *lane, int32_t landing, uint64_t tag, con
     return lane->comm->ops->post_send(lane, landing, tag, data, bytes);
 }
 
+enum status comm_post_receive(struct lane *lane, int32_t landing, uint64_t tag)
+{
+    ensure_receives(lane, landing);
+    return lane->comm->ops->post_receive != NULL ? lane->comm->ops->post_receive(lane, landing, tag)
+                                                 : STATUS_OK;
+}
+
 bool comm_sent(const struct lane *lane)
 {
     ensure_sends(lane);
@@ -137,6 +144,11 @@ void *comm_shared(const struct comm *comm)
     return comm->shared_bytes > 0 ? comm->ops->shared(comm) : NULL;
 }
 
+bool comm_reads(const struct comm *comm)
+{
+    return comm->ops->reads(comm);
+}
+
 enum status comm_read(struct comm *comm, int32_t peer, size_t offset, void *data, size_t bytes)
 {
     ENSURE(comm->connected, "shared blocks are read after comm_connect()");
@@ -145,7 +157,13 @@ enum status comm_read(struct comm *comm, int32_t peer, size_t offset, void *data
 
 struct comm_traffic comm_lane_traffic(const struct lane *lane)
 {
-    return lane->traffic;
+    return lane->beneath != NULL ? lane->beneath->traffic : lane->traffic;
+}
+
+enum status comm_check(struct comm *comm)
+{
+    ENSURE(comm->connected, "a plane is well after comm_connect()");
+    return comm->ops->check != NULL ? comm->ops->check(comm) : STATUS_OK;
 }
 
 size_t comm_reserved_bytes(const struct comm *comm)

@@ -22,8 +22,11 @@
  *
  * Threads: one owner thread; comm_abort() and comm_read() from any thread. After comm_connect() the calls
  * on a group that was opened `aside` may come from another thread, one for each such group, while the owner
- * goes on: their waits retry no sends. Two implementations are meant (shm, nccl); comm_ops is filled by each,
- * and callers use the functions below it.
+ * goes on: their waits retry no sends. comm_ops is filled by each implementation, and callers use the functions below
+ * it.
+ *
+ * Where tensors lie in a device's memory (collectives/comm_staged.h, collectives/cuda/comm_nccl.h), all of this is
+ * meant in the order of the device's stream.
  */
 #ifndef COLLECTIVES_COMM_H
 #define COLLECTIVES_COMM_H
@@ -56,6 +59,8 @@ struct lane_config {
     bool sends;           /* this rank is the sender */
     int32_t landings;     /* landing buffers at the receiver, >= 1 */
     size_t landing_bytes; /* of each */
+    int32_t
+        wave; /* lanes of one wave share no rank but as the two ends of a pair; 0 where nobody asks */
 };
 
 #define COMM_GROUP_MEMBERS 64 /* of a group, at most */
@@ -127,10 +132,14 @@ void *comm_landing(const struct lane *lane, int32_t landing);
 enum status comm_post_send(struct lane *lane, int32_t landing, uint64_t tag, const void *data,
                            size_t bytes);
 
+/* Receiver: has come to where the message `tag` may land in `landing`, which is free by then; before it waits for it,
+ * and in the order in which the messages of the lane are sent. What a plane that must be told needs; others ignore it. */
+enum status comm_post_receive(struct lane *lane, int32_t landing, uint64_t tag);
+
 /* Whether the lane's last send has been copied (true before the first). Does not retry. */
 bool comm_sent(const struct lane *lane);
 
-/* When the lane's last copy began and ended; both 0 before the first. */
+/* When the lane's last copy began and ended; both 0 before the first, and where the host does not know. */
 void comm_last_copy(const struct lane *lane, int64_t *begin_ns, int64_t *end_ns);
 
 /* Retries the pending sends of all lanes; returns how many are still pending. Never blocks. */
@@ -155,6 +164,9 @@ void comm_credit(struct lane *lane, int32_t landing);
 /* After comm_connect(): the block that this rank shares, zeroed, aligned to a page, at the same
  * address all along; NULL where it has none. Whole pages are the rank's own. */
 void *comm_shared(const struct comm *comm);
+
+/* Whether comm_read() is possible: not where blocks lie in the memory of a device. */
+bool comm_reads(const struct comm *comm);
 
 /* Copies `bytes` at `offset` of a peer's shared block to `data`. Any thread, after connect; the
  * caller knows that they are there. A peer without such bytes is STATUS_ERR_INVALID with both. */
@@ -195,6 +207,9 @@ enum status comm_reduce_scatter_pieces(struct group *group, const struct comm_pi
                                        int64_t deadline_ns);
 enum status comm_all_gather_pieces(struct group *group, const struct comm_piece *pieces,
                                    int32_t count, const struct cancel *cancel, int64_t deadline_ns);
+
+/* Whether the plane is well: a failure that no call has reported yet is one here. Never blocks. */
+enum status comm_check(struct comm *comm);
 
 /* For accounting. A sender counts a message when it is copied, its receiver when it gives the credit
  * back; a collective counts once a call, with the bytes of its elements, when it has ended well. */

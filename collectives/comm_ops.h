@@ -49,6 +49,9 @@ struct comm_ops {
     enum status (*post_send)(struct lane *lane, int32_t landing, uint64_t tag, const void *data,
                              size_t bytes);
 
+    /* Receiver, connected, `landing` in range; NULL: there is nothing to do. */
+    enum status (*post_receive)(struct lane *lane, int32_t landing, uint64_t tag);
+
     /* Sender; a look, no retry. */
     bool (*sent)(const struct lane *lane);
 
@@ -75,6 +78,9 @@ struct comm_ops {
     /* Connected, and shared_bytes is not 0; never NULL. */
     void *(*shared)(const struct comm *comm);
 
+    /* Whether peers' blocks can be read at all. */
+    bool (*reads)(const struct comm *comm);
+
     /* Connected. Whether the peer has such bytes is the slot's to check. Any thread. */
     enum status (*read)(struct comm *comm, int32_t peer, size_t offset, void *data, size_t bytes);
 
@@ -88,6 +94,9 @@ struct comm_ops {
                                   int32_t count, const struct cancel *cancel, int64_t deadline_ns);
     enum status (*all_gather)(struct group *group, const struct comm_piece *pieces, int32_t count,
                               const struct cancel *cancel, int64_t deadline_ns);
+
+    /* Connected; NULL: calls report all that fails. */
+    enum status (*check)(struct comm *comm);
 
     /* 0 before connect. */
     size_t (*reserved_bytes)(const struct comm *comm);
@@ -111,7 +120,8 @@ struct comm {
 struct lane {
     struct comm *comm;           /* its owner */
     struct lane_config config;   /* read-only */
-    struct comm_traffic traffic; /* kept by the implementation */
+    struct comm_traffic traffic; /* kept by the implementation, or, */
+    const struct lane *beneath;  /* where it is not NULL, by the one beneath it */
 };
 
 struct group {

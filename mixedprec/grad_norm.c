@@ -1,6 +1,7 @@
 #include "mixedprec/grad_norm.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "collectives/comm.h"
@@ -41,55 +42,73 @@ static void check_key(const struct param *param, int32_t keys)
            param->norm_key, keys);
 }
 
-/* Whether the gradient is finite outside of `part`: a whole copy that has gone bad here alone would
- * spoil the weights here alone. Of a sliced one the rest is no sum and nobody's. */
-static enum status rest_is_finite(const struct param *param, const struct stretch *part,
-                                  struct device *device, bool *finite)
-{
-    size_t end = part->first + part->elems;
-    double before = 0.0;
-    double behind = 0.0;
+/* Sums of a parameter: of its part, and of what lies before and behind it. */
+#define RESULTS_EACH 3
 
+size_t grad_norm_result_bytes(const struct params *params)
+{
+    return (size_t)params->count * RESULTS_EACH * sizeof(double);
+}
+
+static enum status wait_for(const struct grad_norm_run *run, const char *what)
+{
+    return device_wait_for(run->device, what, run->cancel, run->deadline_ns);
+}
+
+/* Of a whole copy that has gone bad here alone the weights would go bad here alone: so what lies outside of
+ * the part is summed too. Of a sliced one the rest is no sum and nobody's. */
+static enum status sum_gradient(const struct param *param, const struct stretch *part,
+                                const struct grad_norm_run *run, double *results)
+{
+    const struct kernel_ops *kernels = device_kernels(run->device);
+    struct stream *stream = device_stream(run->device);
+    size_t end = part->first + part->elems;
+
+    TRY(kernels->sum_squares(&results[0], grad_of(param, part), part->elems, stream));
     if (param->sliced) {
         return STATUS_OK;
     }
     if (part->first > 0) {
-        TRY(device_kernels(device)->sum_squares(&before, param->grad, part->first,
-                                                device_stream(device)));
+        TRY(kernels->sum_squares(&results[1], param->grad, part->first, stream));
     }
-    if (end < param->elems) {
-        TRY(device_kernels(device)->sum_squares(&behind, param->grad + end, param->elems - end,
-                                                device_stream(device)));
+    return end < param->elems
+               ? kernels->sum_squares(&results[2], param->grad + end, param->elems - end, stream)
+               : STATUS_OK;
+}
+
+static enum status sum_gradients(const struct params *params, const struct grad_norm_copy *copy,
+                                 const struct grad_norm_run *run)
+{
+    double *results = run->results;
+
+    memset(results, 0, grad_norm_result_bytes(params));
+    for (int32_t i = 0; i < params->count; i++) {
+        struct stretch part = part_of(&params->table[i], copy);
+
+        TRY(sum_gradient(&params->table[i], &part, run, &results[(size_t)i * RESULTS_EACH]));
     }
-    *finite = *finite && isfinite(before + behind);
-    return STATUS_OK;
+    return wait_for(run, "sums of squares");
 }
 
 enum status grad_norm_partials(const struct params *params, const struct grad_norm_copy *copy,
-                               struct device *device, double *sums, int32_t keys,
+                               const struct grad_norm_run *run, double *sums, int32_t keys,
                                const char **bad_out)
 {
-    const char *bad = NULL;
+    const double *result = run->results;
 
-    for (int32_t i = 0; i < params->count; i++) {
+    *bad_out = NULL;
+    TRY(sum_gradients(params, copy, run));
+    for (int32_t i = 0; i < params->count; i++, result += RESULTS_EACH) {
         const struct param *param = &params->table[i];
-        struct stretch part = part_of(param, copy);
-        double sum = 0.0;
-        bool finite = true;
 
         check_key(param, keys);
-        TRY(device_kernels(device)->sum_squares(&sum, grad_of(param, &part), part.elems,
-                                                device_stream(device)));
-        finite = isfinite(sum) != 0;
-        TRY(rest_is_finite(param, &part, device, &finite));
-        if (!finite && bad == NULL) {
-            bad = param->name;
+        if (!isfinite(result[0] + result[1] + result[2]) && *bad_out == NULL) {
+            *bad_out = param->name;
         }
         if (shard_answers(param, copy)) {
-            sums[param->norm_key] += sum;
+            sums[param->norm_key] += result[0];
         }
     }
-    *bad_out = bad;
     return STATUS_OK;
 }
 
@@ -109,33 +128,44 @@ double grad_norm_coefficient(double norm, double max_norm)
 }
 
 enum status grad_count_zeros(const struct params *params, const struct grad_norm_copy *copy,
-                             struct device *device, int64_t *zeros_out)
+                             const struct grad_norm_run *run, int64_t *zeros_out)
 {
+    size_t *counts = run->results;
+
     *zeros_out = 0;
     for (int32_t i = 0; i < params->count; i++) {
-        const struct param *param = &params->table[i];
-        struct stretch part = part_of(param, copy);
-        size_t zeros = 0;
+        struct stretch part = part_of(&params->table[i], copy);
 
-        TRY(device_kernels(device)->count_zeros(&zeros, grad_of(param, &part), part.elems,
-                                                device_stream(device)));
-        *zeros_out += shard_answers(param, copy) ? (int64_t)zeros : 0;
+        TRY(device_kernels(run->device)
+                ->count_zeros(&counts[i], grad_of(&params->table[i], &part), part.elems,
+                              device_stream(run->device)));
+    }
+    TRY(wait_for(run, "count of zeros"));
+    for (int32_t i = 0; i < params->count; i++) {
+        *zeros_out += shard_answers(&params->table[i], copy) ? (int64_t)counts[i] : 0;
     }
     return STATUS_OK;
 }
 
 enum status params_norm_partials(const struct params *params, const struct grad_norm_copy *copy,
-                                 struct device *device, double *sums, int32_t keys)
+                                 const struct grad_norm_run *run, double *sums, int32_t keys)
 {
+    double *results = run->results;
+
     for (int32_t i = 0; i < params->count; i++) {
         const struct param *param = &params->table[i];
         struct stretch part = part_of(param, copy);
-        double sum = 0.0;
+
+        TRY(device_kernels(run->device)
+                ->sum_squares(&results[i], param->main + (part.first - param->own_first),
+                              part.elems, device_stream(run->device)));
+    }
+    TRY(wait_for(run, "sums of squares"));
+    for (int32_t i = 0; i < params->count; i++) {
+        const struct param *param = &params->table[i];
 
         check_key(param, keys);
-        TRY(device_kernels(device)->sum_squares(&sum, param->main + (part.first - param->own_first),
-                                                part.elems, device_stream(device)));
-        sums[param->norm_key] += shard_answers(param, copy) ? sum : 0.0;
+        sums[param->norm_key] += shard_answers(param, copy) ? results[i] : 0.0;
     }
     return STATUS_OK;
 }

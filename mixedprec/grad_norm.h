@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cancel.h"
 #include "base/status.h"
 #include "mixedprec/params.h"
 #include "tensor/device.h"
@@ -34,11 +35,23 @@ struct grad_norm_copy {
     int32_t replica;
 };
 
+/* What sums are taken with: kernels leave them in `results`, all of them before anybody waits. */
+struct grad_norm_run {
+    struct device *device;
+    void *results; /* grad_norm_result_bytes(), of DEVICE_HOST */
+    const struct cancel *cancel;
+    int64_t deadline_ns;
+};
+
+size_t grad_norm_result_bytes(const struct params *params);
+
+/* Each of the three functions that take a run waits once for the device (device_wait()), and says so where that fails. */
+
 /* Adds what this rank answers for to sums[key] (zeroed by the caller). *bad_out is NULL, or lends
  * the name of the first parameter of this rank whose gradient is not finite: of a sliced one in its
  * own slice, of a whole one anywhere, answered for or not. */
 enum status grad_norm_partials(const struct params *params, const struct grad_norm_copy *copy,
-                               struct device *device, double *sums, int32_t keys,
+                               const struct grad_norm_run *run, double *sums, int32_t keys,
                                const char **bad_out);
 
 /* sqrt of the sum over all keys, divided by `scale` > 0; not finite where one is not. */
@@ -49,12 +62,12 @@ double grad_norm_coefficient(double norm, double max_norm);
 
 /* How many elements are zero in the gradients that this rank answers for. */
 enum status grad_count_zeros(const struct params *params, const struct grad_norm_copy *copy,
-                             struct device *device, int64_t *zeros_out);
+                             const struct grad_norm_run *run, int64_t *zeros_out);
 
 /* As grad_norm_partials(), of the main params: grad_norm_total(…, 1) of all ranks' sums is the norm
  * of the model. */
 enum status params_norm_partials(const struct params *params, const struct grad_norm_copy *copy,
-                                 struct device *device, double *sums, int32_t keys);
+                                 const struct grad_norm_run *run, double *sums, int32_t keys);
 
 #ifdef __cplusplus
 }

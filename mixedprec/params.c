@@ -78,6 +78,7 @@ static void carve(struct params *params)
     for (int32_t i = 0; i < params->count; i++) {
         struct param *param = &params->table[i];
 
+        param->device = params->device;
         param->weight = arena_take(&params->weights, param->room, dtype_bytes(param->type));
         param->grad = arena_take_floats(&params->gradients, param->grad_room);
         if (param->type != DTYPE_FP32) {
@@ -160,18 +161,21 @@ float *param_own_grad(const struct param *param)
     return param->grad + (param->own_grad ? 0 : param->own_first);
 }
 
+static enum status allocate(struct params *params, struct arena *arena, bool touch)
+{
+    if (arena->memory != NULL) {
+        return STATUS_OK;
+    }
+    arena_put_on(arena, params->device, DEVICE_TENSORS);
+    return arena_allocate(arena, touch);
+}
+
 enum status params_place(struct params *params)
 {
-    if (params->weights.memory == NULL) {
-        TRY(arena_allocate(&params->weights, true));
-    }
-    if (params->gradients.memory == NULL) {
-        TRY(arena_allocate(&params->gradients, true));
-    }
-    if (params->main.planned_bytes > 0) {
-        TRY(arena_allocate(&params->main, true));
-    }
-    TRY(arena_allocate(&params->moments, false));
+    TRY(allocate(params, &params->weights, true));
+    TRY(allocate(params, &params->gradients, true));
+    TRY(params->main.planned_bytes > 0 ? allocate(params, &params->main, true) : STATUS_OK);
+    TRY(allocate(params, &params->moments, false));
     carve(params);
     return STATUS_OK;
 }
@@ -186,48 +190,94 @@ struct param *params_find(const struct params *params, const char *name)
     return NULL;
 }
 
-/* Rounds `elems` numbers into a tensor, one by one: only a start or a load does it. */
-static void round_into(void *out, enum dtype type, const float *in, size_t elems)
+static enum status copy_into(const struct param *param, void *to, const void *from, size_t bytes)
 {
-    uint16_t *halves = out;
-
-    if (type == DTYPE_FP32) {
-        memcpy(out, in, elems * sizeof(float));
-    } else if (type == DTYPE_BF16) {
-        for (size_t e = 0; e < elems; e++) {
-            halves[e] = dtype_to_bf16(in[e]);
-        }
-    } else {
-        for (size_t e = 0; e < elems; e++) {
-            halves[e] = dtype_to_fp16(in[e]);
-        }
+    if (param->device != NULL) {
+        return device_copy(param->device, to, from, bytes);
     }
+    memcpy(to, from, bytes);
+    return STATUS_OK;
 }
 
-void param_put(struct param *param, size_t first, size_t elems, const float *values)
+/* At most PUT_ELEMS of them. */
+static enum status round_some(const struct param *param, void *out, const float *in, size_t elems)
+{
+    uint16_t halves[PUT_ELEMS];
+
+    for (size_t e = 0; e < elems; e++) {
+        halves[e] = param->type == DTYPE_BF16 ? dtype_to_bf16(in[e]) : dtype_to_fp16(in[e]);
+    }
+    return copy_into(param, out, halves, elems * sizeof(*halves));
+}
+
+/* Rounds `elems` numbers into the model's copy, one by one: only a start or a load does it. */
+static enum status round_into(const struct param *param, size_t at, const float *in, size_t elems)
+{
+    if (param->type == DTYPE_FP32) {
+        return copy_into(param, dtype_at(param->weight, param->type, at), in,
+                         elems * sizeof(float));
+    }
+    for (size_t done = 0; done < elems; done += PUT_ELEMS) {
+        size_t count = elems - done < PUT_ELEMS ? elems - done : PUT_ELEMS;
+
+        TRY(round_some(param, dtype_at(param->weight, param->type, at + done), in + done, count));
+    }
+    return STATUS_OK;
+}
+
+/* Which of elements `first` … this replica owns. */
+struct owned {
+    size_t at;   /* first of them in what it owns */
+    size_t skip; /* so many before it are not */
+    size_t elems;
+};
+
+static struct owned owned_of(const struct param *param, size_t first, size_t elems)
 {
     size_t begin = first > param->own_first ? first : param->own_first;
     size_t own_end = param->own_first + param->own_elems;
     size_t end = first + elems < own_end ? first + elems : own_end;
 
+    return begin < end ? (struct owned){.at = begin - param->own_first,
+                                        .skip = begin - first,
+                                        .elems = end - begin}
+                       : (struct owned){.elems = 0};
+}
+
+enum status param_put(struct param *param, size_t first, size_t elems, const float *values)
+{
+    struct owned owned = owned_of(param, first, elems);
+
     ENSURE(param->weight != NULL, "%s has no memory yet", param->name);
     ENSURE(first <= param->elems && elems <= param->elems - first,
            "%s: %zu elements from %zu, of %zu", param->name, elems, first, param->elems);
     if (!param->scattered) {
-        round_into(dtype_at(param->weight, param->type, first), param->type, values, elems);
-    } else if (begin < end) {
-        round_into(dtype_at(param->weight, param->type, begin - param->own_first), param->type,
-                   values + (begin - first), end - begin);
+        TRY(round_into(param, first, values, elems));
+    } else if (owned.elems > 0) {
+        TRY(round_into(param, owned.at, values + owned.skip, owned.elems));
     }
-    if (begin < end && param->type != DTYPE_FP32) {
-        ENSURE(param->main != NULL, "%s has no main params yet", param->name);
-        memcpy(param->main + (begin - param->own_first), values + (begin - first),
-               (end - begin) * sizeof(float));
+    if (owned.elems == 0 || param->type == DTYPE_FP32) {
+        return STATUS_OK;
     }
+    ENSURE(param->main != NULL, "%s has no main params yet", param->name);
+    return copy_into(param, param->main + owned.at, values + owned.skip,
+                     owned.elems * sizeof(float));
+}
+
+enum status param_put_moment(const struct param *param, float *moment, size_t first, size_t elems,
+                             const float *values)
+{
+    struct owned owned = owned_of(param, first, elems);
+
+    return moment != NULL && owned.elems > 0
+               ? copy_into(param, moment + owned.at, values + owned.skip,
+                           owned.elems * sizeof(*moment))
+               : STATUS_OK;
 }
 
 /* Elements `first` … of the shard, which are those from `whole` on of the whole tensor. */
-static void draw(struct param *param, uint64_t seed, size_t first, size_t whole, size_t elems)
+static enum status draw(struct param *param, uint64_t seed, size_t first, size_t whole,
+                        size_t elems)
 {
     const struct rng_purpose purpose = {.seed = seed, .site = param->site, .layer = param->layer};
     float values[PUT_ELEMS];
@@ -242,11 +292,12 @@ static void draw(struct param *param, uint64_t seed, size_t first, size_t whole,
                 values[e] = param->init_value;
             }
         }
-        param_put(param, first + done, count, values);
+        TRY(param_put(param, first + done, count, values));
     }
+    return STATUS_OK;
 }
 
-void params_initialize(struct params *params, uint64_t seed)
+enum status params_initialize(struct params *params, uint64_t seed)
 {
     for (int32_t i = 0; i < params->count; i++) {
         struct param *param = &params->table[i];
@@ -254,14 +305,21 @@ void params_initialize(struct params *params, uint64_t seed)
         for (int64_t r = 0; r < param_runs(param); r++) {
             struct param_run run = param_run_at(param, r);
 
-            draw(param, seed, run.here, run.whole, run.elems);
+            TRY(draw(param, seed, run.here, run.whole, run.elems));
         }
     }
+    return STATUS_OK;
 }
 
-void params_zero_gradients(struct params *params)
+enum status params_zero_gradients(struct params *params)
 {
-    memset(params->gradients.memory, 0, params->gradients.planned_bytes);
+    struct arena *gradients = &params->gradients;
+
+    if (params->device != NULL) {
+        return device_zero(params->device, gradients->memory, gradients->planned_bytes);
+    }
+    memset(gradients->memory, 0, gradients->planned_bytes);
+    return STATUS_OK;
 }
 
 void params_release(struct params *params)

@@ -24,6 +24,7 @@
 
 #include "base/status.h"
 #include "tensor/arena.h"
+#include "tensor/device.h"
 #include "tensor/dtype.h"
 
 #ifdef __cplusplus
@@ -68,6 +69,8 @@ struct param {
     float init_value; /* otherwise this */
     uint32_t site;    /* with `layer` names its random numbers */
     uint32_t layer;
+    struct device *
+        device; /* borrows; whose memory the tensors are, NULL for the host's; set by params_place() */
     enum dtype type;  /* of the model's copy; set by params_add() */
     size_t room;      /* elements of the copy; scattered, of the largest replica's */
     size_t grad_room; /* of the gradient, likewise */
@@ -83,8 +86,10 @@ struct param {
 struct params {
     struct param *table; /* owns */
     int32_t count;
-    int32_t capacity;       /* private */
-    enum dtype type;        /* of the model */
+    int32_t capacity; /* private */
+    enum dtype type;  /* of the model */
+    /* Borrows; whose memory the buffers are. NULL: the host's; else the caller's to set before params_place(). */
+    struct device *device;
     bool one_moment;        /* private */
     size_t elems;           /* of all, without padding */
     struct arena weights;   /* owns */
@@ -145,13 +150,17 @@ struct param_run param_run_at(const struct param *param, int64_t run);
 struct param *params_find(const struct params *params, const char *name);
 
 /* Weights from the table's init rule, by (seed, site, layer, element of the whole tensor) alone. */
-void params_initialize(struct params *params, uint64_t seed);
+enum status params_initialize(struct params *params, uint64_t seed);
 
 /* Makes `values` the elements `first` … of this shard: rounded in the model's copy (scattered, where
  * this replica owns them), exact in the main params where this replica owns them. */
-void param_put(struct param *param, size_t first, size_t elems, const float *values);
+enum status param_put(struct param *param, size_t first, size_t elems, const float *values);
 
-void params_zero_gradients(struct params *params);
+/* The same for `moment`, which is param->moment1 or moment2, as far as this replica owns them. NULL: nothing. */
+enum status param_put_moment(const struct param *param, float *moment, size_t first, size_t elems,
+                             const float *values);
+
+enum status params_zero_gradients(struct params *params);
 
 /* Safe on a zeroed set, and twice. */
 void params_release(struct params *params);

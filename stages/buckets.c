@@ -1,7 +1,6 @@
 #include "stages/buckets.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "collectives/control.h"
@@ -46,16 +45,18 @@ static float *whole_of(const struct buckets *buckets, const struct param *layer,
 }
 
 /* The own slice out of the bucket. */
-static void keep_own(const struct buckets *buckets, const struct param *layer, int place)
+static enum status keep_own(const struct buckets *buckets, const struct param *layer, int place)
 {
     for (int i = 0; i < LAYER_TENSORS; i++) {
         const struct param *param = &layer[i];
 
         if (param->own_grad) {
-            memcpy(param->grad, buckets->whole[place][i] + param->own_first,
-                   param->own_elems * sizeof(float));
+            TRY(device_copy(buckets->device, param->grad,
+                            buckets->whole[place][i] + param->own_first,
+                            param->own_elems * sizeof(float)));
         }
     }
+    return STATUS_OK;
 }
 
 /* The first tensor of layer `number` in the table. */
@@ -83,7 +84,7 @@ static enum status sum_layer(struct buckets *buckets, int32_t number, int place)
     }
     TRY(comm_reduce_scatter_pieces(buckets->group, pieces, count, buckets->cancel,
                                    buckets->deadline_ns));
-    keep_own(buckets, layer, place);
+    TRY(keep_own(buckets, layer, place));
     sum->end_ns = clock_now_ns();
     buckets->sum_count++;
     return STATUS_OK;
@@ -133,7 +134,8 @@ static enum status begin_layer(void *context, int32_t number, int32_t layer)
     TRY(wait_for(buckets, buckets->given[place]));
     for (int i = 0; i < LAYER_TENSORS; i++) {
         if (tensors[i].own_grad) {
-            memset(buckets->whole[place][i], 0, tensors[i].elems * sizeof(float));
+            TRY(device_zero(buckets->device, buckets->whole[place][i],
+                            tensors[i].elems * sizeof(float)));
         }
     }
     return STATUS_OK;

@@ -58,6 +58,7 @@ struct buckets {
     struct control *control;     /* borrows; told of waits; NULL: nobody is */
     const struct cancel *cancel; /* borrows */
     const struct params *params; /* borrows */
+    struct device *device;       /* borrows */
     struct arena arena;          /* owns: the buckets */
     float *whole[BUCKETS_MOST][LAYER_TENSORS];
     int32_t *layers;              /* owns; by number: where its tensors begin in the table, or -1 */

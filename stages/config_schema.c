@@ -37,8 +37,10 @@ static const struct config_choice embedding_syncs[] = {{"auto", EMBEDDING_SYNC_A
                                                        {"zmq", EMBEDDING_SYNC_ZMQ},
                                                        {"data_plane", EMBEDDING_SYNC_DATA_PLANE},
                                                        NO_CHOICE};
-static const struct config_choice devices[] = {
-    {"auto", CONFIG_DEVICE_AUTO}, {"cpu", CONFIG_DEVICE_CPU}, {"cuda", CONFIG_LATER}, NO_CHOICE};
+static const struct config_choice devices[] = {{"auto", CONFIG_DEVICE_AUTO},
+                                               {"cpu", CONFIG_DEVICE_CPU},
+                                               {"cuda", CONFIG_DEVICE_CUDA},
+                                               NO_CHOICE};
 static const struct config_choice recomputes[] = {{"none", RECOMPUTE_NONE},
                                                   {"selective", RECOMPUTE_SELECTIVE},
                                                   {"full", RECOMPUTE_FULL},
@@ -167,7 +169,11 @@ static const struct config_key keys[] = {
         "who carries the tied embedding between last and first stage; auto: zmq up to 64 MiB a "
         "step",
         ONE_OF(embedding_syncs)),
-    KEY(parallel, device, CONFIG_CHOICE, "auto", "what the stages compute on", ONE_OF(devices)),
+    KEY(parallel, device, CONFIG_CHOICE, "auto",
+        "what the stages compute on: cuda is a GPU for each process of a host, in turns; auto: "
+        "cuda where "
+        "this build has it and the host a GPU of compute capability 8.0 or more",
+        ONE_OF(devices)),
 
     KEY(train, steps, CONFIG_INT, NULL, "steps of the whole run", BETWEEN(0, STEPS), REQUIRED),
     KEY(train, micro_batch_size, CONFIG_INT, NULL,

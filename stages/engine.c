@@ -86,7 +86,7 @@ enum status engine_step(struct engine *engine)
     update->empty = update->targets == 0;
     run.loss_seed =
         update->empty ? 0.0F : (float)(update->scaler.state.scale / (double)update->targets);
-    stage_worker_begin(&engine->worker, &run);
+    TRY(stage_worker_begin(&engine->worker, &run));
     if (update->empty) {
         struct update_times times;
 
@@ -160,9 +160,10 @@ enum status engine_evaluate(struct engine *engine, enum engine_split split, doub
         };
 
         TRY(take_batch(engine, set->loader, &run.batch));
-        stage_worker_begin(&engine->worker, &run);
+        TRY(stage_worker_begin(&engine->worker, &run));
         TRY(executor_run(&engine->executor, run.line, &engine->worker.base, engine->cancel,
                          run.deadline_ns));
+        TRY(stage_worker_end_evaluation(&engine->worker));
         if (engine->grid.tp == 0) {
             sums[EVALUATE_LOSS] += engine->worker.loss_sum;
             sums[EVALUATE_TARGETS] += (double)run.batch.target_count;
@@ -309,6 +310,35 @@ static void tell_failure(struct engine *engine, enum status status)
     }
 }
 
+/* How long a device may take to end what it is at when the job is over. */
+#define DRAIN_WAIT_S 5.0
+
+/* Whether the device has ended everything, so that memory can go back: a kernel that waits for a peer for ever has not. */
+static bool device_is_done(struct engine *engine, enum status status)
+{
+    if (engine->device == NULL || device_tensors_are_here(engine->device)) {
+        return true;
+    }
+    if (status < 0 && engine->comm != NULL) {
+        comm_abort(engine->comm); /* what waits for a peer ends, and is waited for below */
+        device_watch(engine->device, NULL, NULL);
+    }
+    if (device_wait(engine->device, NULL, clock_deadline(DRAIN_WAIT_S)) != STATUS_ERR_TIMEOUT) {
+        return true;
+    }
+    log_error("rank %d: its GPU does not end what it is at, action %d was the last to end; its "
+              "memory stays until the process ends",
+              engine->grid.rank, (int)device_marked(engine->device));
+    return false;
+}
+
+/* What a device still uses stays as it is. */
+static enum status close_planes(struct engine *engine)
+{
+    embedding_sync_close(&engine->sync);
+    return control_close(&engine->control);
+}
+
 enum status engine_close(struct engine **engine_ref, enum status status)
 {
     struct engine *engine = *engine_ref;
@@ -322,9 +352,12 @@ enum status engine_close(struct engine **engine_ref, enum status status)
     if (status < 0 && engine->joined) {
         tell_failure(engine, status);
     }
+    if (!device_is_done(engine, status)) {
+        left = close_planes(engine);
+        return status < 0 ? status : left;
+    }
     engine_close_data(engine);
-    embedding_sync_close(&engine->sync);
-    left = control_close(&engine->control);
+    left = close_planes(engine);
     comm = engine->comm;
     __atomic_store_n(&engine->comm, NULL, __ATOMIC_RELEASE);
     stage_worker_release(&engine->worker);

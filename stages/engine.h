@@ -30,6 +30,7 @@
 #include "stages/config.h"
 #include "stages/data/dataset.h"
 #include "stages/data/loader.h"
+#include "stages/inputs.h"
 #include "stages/lanes.h"
 #include "stages/memory.h"
 #include "stages/model/chunk.h"
@@ -45,6 +46,15 @@
 extern "C" {
 #endif
 
+/* What carries messages between ranks whose tensors lie on GPUs. */
+enum engine_plane {
+    ENGINE_PLANE_AUTO, /* NCCL where the program has it and each local rank a GPU of its own, else through the host */
+    ENGINE_PLANE_STAGED,
+    ENGINE_PLANE_NCCL
+};
+
+struct comm_nccl_config; /* collectives/cuda/comm_nccl.h */
+
 struct engine_options {
     const struct config *config; /* borrows until close */
     int32_t rank;
@@ -54,6 +64,12 @@ struct engine_options {
     struct cancel *cancel;     /* borrows until close */
     /* The checkpoint to go on from, judged; borrows until open returns. NULL: from the beginning. */
     const struct resume *resume;
+    const struct device_backend *backend; /* what it computes on; NULL: device_cpu() */
+    int32_t ordinal;                      /* which of the host's GPUs */
+    enum engine_plane plane;              /* of a device's tensors */
+    /* comm_nccl_open() in a program that links it, else NULL, so that the engine links no CUDA; GPUs of this host. */
+    enum status (*open_nccl)(const struct comm_nccl_config *config, struct comm **comm_out);
+    int32_t gpus;
     update_inspect_fn inspect; /* may be NULL; for tests */
     void *inspect_context;
 };
@@ -77,15 +93,24 @@ struct engine {
     struct cancel *cancel;
     struct grid grid;
     struct device *device;
-    int threads;             /* of this rank */
-    struct plan *plan;       /* owns; the training plan, lowered and proved */
-    struct plan *evaluation; /* owns; forward only */
+    const struct device_backend *backend; /* static; of `device` */
+    int threads;                          /* of this rank */
+    struct plan *plan;                    /* owns; the training plan, lowered and proved */
+    struct plan *evaluation;              /* owns; forward only */
     struct model_shape shape;
     struct params params;
     struct head_memory head;
-    struct arena landing; /* owner of a tied embedding whose head is elsewhere: its gradient */
+    struct arena
+        landing; /* of the embedding group, of DEVICE_HOST: the gradient that reaches the owner, */
     float *head_landing;
+    void *sync_out; /* on a device: what leaves, and at the head */
+    void *sync_in;  /* what arrives, for its copy */
     struct workspace workspace;
+    struct inputs inputs;
+    /* What kernels tell the host: losses by micro-batch, then what the norm needs (update.h). */
+    struct arena results;
+    double *losses;
+    void *norm_results;
     struct gathered gathered;
     struct buckets buckets;
     struct worker_chunk *chunks; /* owns; virtual_stages of them, in model order */

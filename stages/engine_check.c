@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "scheduler/prove.h"
+#include "stages/backends.h"
 #include "stages/engine.h"
 #include "stages/engine_start.h"
 #include "tensor/stream.h"
@@ -50,6 +51,7 @@ enum status engine_measure_rank(const struct config *config, const struct plan *
     struct engine engine = {.config = config,
                             .plan = (struct plan *)training,
                             .evaluation = (struct plan *)evaluation,
+                            .backend = backend_planned(config),
                             .threads = engine_threads(config, local_ranks)};
     enum status status = STATUS_OK;
 
@@ -109,8 +111,12 @@ enum status engine_check(const struct config *config, int32_t local_ranks)
         .config = config,
         .grid = {.shape = config_grid_shape(config)},
     };
-    enum status status = engine_make_plans(&job);
+    const struct device_backend *backend = NULL;
+    enum status status = backend_choose(config, &backend);
 
+    if (status >= 0) {
+        status = engine_make_plans(&job);
+    }
     if (status >= 0 && config->train.memory_limit > 0) {
         status = check_memory(&job, local_ranks);
     }

@@ -46,6 +46,7 @@ static enum status open_loader(const struct engine *engine, const struct dataset
     struct loader_config loader = loader_of(engine);
 
     loader.dataset = dataset;
+    loader.device = engine->device;
     loader.sampler.samples = dataset_samples(dataset);
     loader.sampler.shuffle = shuffle;
     loader.consumed = consumed;
@@ -70,6 +71,13 @@ enum status engine_plan_data(const struct engine *engine, size_t *bytes_out)
         *bytes_out += parts[role].path != NULL ? each : 0;
     }
     return STATUS_OK;
+}
+
+void engine_plan_inputs(struct engine *engine)
+{
+    const struct loader_config loader = loader_of(engine);
+
+    inputs_measure(&engine->inputs, &loader, !device_backend_tensors_are_here(engine->backend));
 }
 
 size_t engine_data_bytes(const struct engine *engine)

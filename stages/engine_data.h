@@ -22,6 +22,9 @@ bool engine_is_crowded(const struct engine_options *options);
  * configuration are set. STATUS_ERR_REFUSED as data_parts_of(). */
 enum status engine_plan_data(const struct engine *engine, size_t *bytes_out);
 
+/* What is to be copied to the device of each step; nothing where it reads what a loader fills. */
+void engine_plan_inputs(struct engine *engine);
+
 /* What they have taken. */
 size_t engine_data_bytes(const struct engine *engine);
 

@@ -52,22 +52,8 @@ static bool lacks_moments(const struct param *param, const struct shard_tensor *
                      (param->moment2 != NULL && tensor->moment2 == NULL));
 }
 
-/* Elements `first` … of the shard, as far as this rank owns them. */
-static void put_moment(const struct param *param, float *moment, size_t first, size_t elems,
-                       const float *values)
-{
-    size_t own_end = param->own_first + param->own_elems;
-    size_t end = first + elems < own_end ? first + elems : own_end;
-    size_t begin = first > param->own_first ? first : param->own_first;
-
-    if (moment != NULL && begin < end) {
-        memcpy(moment + (begin - param->own_first), values + (begin - first),
-               (end - begin) * sizeof(*moment));
-    }
-}
-
-static void put_pieces(const struct loading *loading, struct param *param,
-                       const struct shard_tensor *tensor)
+static enum status put_pieces(const struct loading *loading, struct param *param,
+                              const struct shard_tensor *tensor)
 {
     size_t done = 0;
 
@@ -76,16 +62,17 @@ static void put_pieces(const struct loading *loading, struct param *param,
         size_t elems = left < PIECE_ELEMS ? left : PIECE_ELEMS;
         size_t first = tensor->first + done;
 
-        param_put(param, first, elems, tensor->main + done);
+        TRY(param_put(param, first, elems, tensor->main + done));
         if (loading->moments && tensor->moment1 != NULL) {
-            put_moment(param, param->moment1, first, elems, tensor->moment1 + done);
+            TRY(param_put_moment(param, param->moment1, first, elems, tensor->moment1 + done));
         }
         if (loading->moments && tensor->moment2 != NULL) {
-            put_moment(param, param->moment2, first, elems, tensor->moment2 + done);
+            TRY(param_put_moment(param, param->moment2, first, elems, tensor->moment2 + done));
         }
         done += elems;
         pieces_tell(&loading->watch);
     }
+    return STATUS_OK;
 }
 
 /* What the file has of one parameter. */
@@ -106,7 +93,7 @@ static enum status load_param(const struct loading *loading, const struct source
         return status_fail(STATUS_ERR_REFUSED, "%s: %s: a moment of the optimizer is missing",
                            source->path, param->name);
     }
-    put_pieces(loading, param, tensor);
+    TRY(put_pieces(loading, param, tensor));
     return cover_add(&loading->covers[index], tensor->first, tensor->elems, source->file);
 }
 
@@ -190,9 +177,7 @@ static enum status load_head_copy(struct engine *engine, const struct resume *re
     if (engine->head.copy == NULL) {
         return STATUS_OK;
     }
-    parameters_word_embedding(&engine->shape, &wte);
-    wte.type = engine->params.type;
-    wte.weight = engine->head.copy;
+    parameters_head_copy(&engine->shape, &engine->params, &engine->head, &wte);
     wte.own_elems = 0;
     return load_stage(&loading, engine->plan->rank_of[0], engine->grid.tp);
 }

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "mixedprec/grad_norm.h"
 #include "stages/engine_data.h"
 #include "stages/engine_start.h"
+#include "tensor/kernels.h"
 #include "tensor/stream.h"
 
 /* Buffers that whichever plan needs more of them asks for. */
@@ -59,6 +61,19 @@ static enum recompute most_recompute(const struct engine *engine)
     return most;
 }
 
+/* What the embedding group sends, and what a head gets, on its way between the host and the device. */
+static void carve_staging(struct engine *engine, const struct param *wte)
+{
+    size_t weight_bytes = dtype_bytes(engine->shape.type);
+
+    if (engine_has_embedding(engine)) {
+        engine->sync_out = arena_take(&engine->landing, wte->own_elems, weight_bytes);
+    } else if (engine_has_head(engine)) {
+        engine->sync_out = arena_take_floats(&engine->landing, engine->head.own_elems);
+        engine->sync_in = arena_take(&engine->landing, engine->head.own_elems, weight_bytes);
+    }
+}
+
 /* Measures, or places: what belongs to no chunk. */
 static void carve_embedding(struct engine *engine)
 {
@@ -69,6 +84,19 @@ static void carve_embedding(struct engine *engine)
     if (plan_syncs(engine->plan) && engine_has_embedding(engine)) {
         engine->head_landing = arena_take_floats(&engine->landing, wte->own_elems);
     }
+    if (plan_syncs(engine->plan) && !device_backend_tensors_are_here(engine->backend)) {
+        carve_staging(engine, wte);
+    }
+}
+
+/* Measures, or places. */
+static void carve_results(struct engine *engine)
+{
+    int32_t microbatches =
+        larger(engine->plan->shape.microbatches, engine->evaluation->shape.microbatches);
+
+    engine->losses = arena_take(&engine->results, (size_t)microbatches, sizeof(*engine->losses));
+    engine->norm_results = arena_take(&engine->results, grad_norm_result_bytes(&engine->params), 1);
 }
 
 static void add_chunk_rows(struct engine *engine)
@@ -117,7 +145,9 @@ static enum status fill_table(struct engine *engine)
     TRY(engine_plan_data(engine, &data_bytes));
     memory->parameters = engine->params.elems;
     memory_add(memory, MEMORY_LIBRARY,
-               device_scratch_bytes(DEVICE_CPU, engine->threads, engine->config->precision.dtype));
+               device_scratch_bytes(engine->backend, &(struct device_config){
+                                                         .threads = engine->threads,
+                                                         .type = engine->config->precision.dtype}));
     memory_add(memory, MEMORY_PARAMS, engine->params.weights.planned_bytes);
     memory_add(memory, MEMORY_MAIN_PARAMS, engine->params.main.planned_bytes);
     memory_add(memory, MEMORY_GRADIENTS, engine->params.gradients.planned_bytes);
@@ -127,12 +157,13 @@ static enum status fill_table(struct engine *engine)
     add_chunk_rows(engine);
     memory_add(memory, MEMORY_BUCKETS, engine->buckets.arena.planned_bytes);
     memory_add(memory, MEMORY_GATHERED, engine->gathered.arena.planned_bytes);
-    memory_add(memory, MEMORY_WORKSPACE, engine->workspace.arena.planned_bytes);
+    memory_add(memory, MEMORY_WORKSPACE,
+               engine->workspace.arena.planned_bytes + engine->results.planned_bytes);
     memory_add(memory, MEMORY_SHARED, engine->workspace.shared.planned_bytes);
     memory_add(memory, MEMORY_OUT, engine->lanes.arena.planned_bytes);
     memory_add(memory, MEMORY_LANDING,
                (size_t)engine->lanes.landings * engine->lanes.message_bytes);
-    memory_add(memory, MEMORY_DATA, data_bytes);
+    memory_add(memory, MEMORY_DATA, data_bytes + engine->inputs.arena.planned_bytes);
     return STATUS_OK;
 }
 
@@ -161,15 +192,18 @@ enum status engine_measure_memory(struct engine *engine)
                 optimizer_moments(engine->config->optimizer.name));
     TRY(plan_chunks(engine));
     workspace_measure(&engine->workspace, &engine->shape, has_head, most_recompute(engine),
-                      engine->threads);
+                      device_backend_kernels(engine->backend), engine->threads);
     arena_measure(&engine->head.arena, "head");
     arena_measure(&engine->landing, "embedding landing");
+    arena_measure(&engine->results, "results");
     decide_buckets(engine);
     replicas_slice(&engine->replicas, &engine->shape, &engine->params, &engine->head);
     params_measure(&engine->params);
     gathered_measure(&engine->gathered, &engine->params, &engine->shape);
     buckets_measure(&engine->buckets, &engine->params, &engine->shape);
     carve_embedding(engine);
+    carve_results(engine);
+    engine_plan_inputs(engine);
     TRY(lanes_init(&engine->lanes, engine->plan, engine->evaluation, engine->grid.pp,
                    model_message_bytes(&engine->shape)));
     return fill_table(engine);
@@ -197,7 +231,8 @@ size_t engine_used_bytes(const struct engine *engine)
                    engine->head.arena.used_bytes + engine->landing.used_bytes +
                    engine->workspace.arena.used_bytes + engine->workspace.shared.used_bytes +
                    engine->lanes.arena.used_bytes + engine->gathered.arena.used_bytes +
-                   engine->buckets.arena.used_bytes + engine_data_bytes(engine);
+                   engine->buckets.arena.used_bytes + engine->results.used_bytes +
+                   engine->inputs.arena.used_bytes + engine_data_bytes(engine);
 
     for (int32_t i = 0; i < engine->chunk_count; i++) {
         const struct chunk *chunk = &engine->chunks[i].chunk;
@@ -223,6 +258,8 @@ void engine_release_memory(struct engine *engine)
     params_release(&engine->params);
     arena_release(&engine->head.arena);
     arena_release(&engine->landing);
+    arena_release(&engine->results);
+    inputs_release(&engine->inputs);
 }
 
 /* What peers read, in the order in which it lies in the block; the same on all ranks of a stage. */
@@ -238,6 +275,9 @@ static int list_shared(struct engine *engine, struct arena **arenas)
         arenas[count++] = &engine->params.gradients;
         arenas[count++] = &engine->head.arena;
         arenas[count++] = &engine->buckets.arena;
+    }
+    if (gathered_any(&engine->gathered) && !device_backend_tensors_are_here(engine->backend)) {
+        arenas[count++] = &engine->gathered.arena;
     }
     return count;
 }
@@ -269,9 +309,14 @@ static void place_shared(struct engine *engine)
     }
 }
 
-static enum status allocate_rest(struct arena *arena)
+static enum status allocate_rest(struct engine *engine, struct arena *arena,
+                                 enum device_memory kind)
 {
-    return arena->memory != NULL ? STATUS_OK : arena_allocate(arena, true);
+    if (arena->memory != NULL) {
+        return STATUS_OK;
+    }
+    arena_put_on(arena, engine->device, kind);
+    return arena_allocate(arena, true);
 }
 
 static enum status allocate_chunks(struct engine *engine)
@@ -293,7 +338,10 @@ static enum status allocate_chunks(struct engine *engine)
 
 static enum status prepare_gathered(struct engine *engine)
 {
+    engine->gathered.device = engine->device;
     engine->gathered.comm = engine->comm;
+    engine->gathered.group = engine->replicas.group;
+    engine->gathered.cancel = engine->cancel;
     engine->gathered.replicas = engine->replicas.size;
     engine->gathered.index = engine->replicas.index;
     (void)grid_group_ranks(&engine->grid, GRID_DATA, engine->gathered.ranks);
@@ -302,24 +350,32 @@ static enum status prepare_gathered(struct engine *engine)
 
 static enum status allocate_arenas(struct engine *engine)
 {
+    engine->params.device = engine->device;
     TRY(params_place(&engine->params));
-    TRY(allocate_rest(&engine->head.arena));
-    TRY(allocate_rest(&engine->landing));
-    TRY(allocate_rest(&engine->workspace.arena));
-    return allocate_rest(&engine->workspace.shared);
+    TRY(allocate_rest(engine, &engine->head.arena, DEVICE_TENSORS));
+    /* Messages of the control plane arrive in it. */
+    TRY(allocate_rest(engine, &engine->landing, DEVICE_HOST));
+    TRY(allocate_rest(engine, &engine->results, DEVICE_HOST));
+    TRY(allocate_rest(engine, &engine->workspace.arena, DEVICE_TENSORS));
+    TRY(allocate_rest(engine, &engine->workspace.shared, DEVICE_TENSORS));
+    return inputs_allocate(&engine->inputs, engine->device);
 }
 
 enum status engine_allocate(struct engine *engine)
 {
     place_shared(engine);
+    engine->workspace.scratch.device = engine->device;
     TRY(allocate_arenas(engine));
     workspace_place(&engine->workspace, &engine->shape, engine_has_head(engine),
-                    most_recompute(engine), engine->threads);
+                    most_recompute(engine), device_backend_kernels(engine->backend),
+                    engine->threads);
     carve_embedding(engine);
+    carve_results(engine);
     TRY(prepare_gathered(engine));
+    engine->buckets.device = engine->device;
     TRY(buckets_prepare(&engine->buckets, &engine->params, &engine->shape));
     engine->replicas.by_layer = buckets_any(&engine->buckets);
     TRY(replicas_prepare(&engine->replicas, &engine->params, &engine->head));
-    TRY(lanes_allocate(&engine->lanes));
+    TRY(lanes_allocate(&engine->lanes, engine->device));
     return allocate_chunks(engine);
 }

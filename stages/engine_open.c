@@ -82,7 +82,7 @@ static enum status join(struct engine *engine, const struct engine_options *opti
         .world = options->world,
         .config_hash = config_hash(options->config),
         .variant = device_variant(engine->device),
-        .device = "cpu",
+        .device = device_backend_kind(engine->backend) == DEVICE_CPU ? "cpu" : "cuda",
         .heartbeat_s = control->heartbeat_s,
         .dead_after_s = control->dead_after_s,
         .stall_after_s =
@@ -119,14 +119,12 @@ static enum status fill_weights(struct engine *engine, const struct resume *resu
                                            config->checkpoint.import_prefix, &engine->params,
                                            &engine->head, &engine->shape, &watch));
     }
-    params_initialize(&engine->params, config->train.seed);
-    if (engine->head.copy != NULL) {
-        parameters_word_embedding(&engine->shape, &wte);
-        wte.type = engine->params.type;
-        wte.weight = engine->head.copy;
-        params_initialize(&(struct params){.table = &wte, .count = 1}, config->train.seed);
+    TRY(params_initialize(&engine->params, config->train.seed));
+    if (engine->head.copy == NULL) {
+        return STATUS_OK;
     }
-    return STATUS_OK;
+    parameters_head_copy(&engine->shape, &engine->params, &engine->head, &wte);
+    return params_initialize(&(struct params){.table = &wte, .count = 1}, config->train.seed);
 }
 
 /* All that is planned, and in it the weights. */
@@ -148,6 +146,45 @@ static enum status start_parts(struct engine *engine, const struct engine_option
     return engine_start_barrier(engine, options->resume);
 }
 
+/* What the planes of a device cannot do yet. */
+static enum status check_device(const struct engine *engine)
+{
+    const struct config_parallel *parallel = &engine->config->parallel;
+
+    size_t head_size = engine->shape.width / engine->shape.heads;
+    size_t most = device_backend_most_head_size(engine->backend);
+
+    if (most > 0 && head_size > most) {
+        return status_fail(
+            STATUS_ERR_REFUSED,
+            "model.num_heads: %zu heads of %zu each, on a GPU a head has at most %zu",
+            engine->shape.C / head_size, head_size, most);
+    }
+    if (device_backend_tensors_are_here(engine->backend)) {
+        return STATUS_OK;
+    }
+    if (parallel->embedding_sync == EMBEDDING_SYNC_DATA_PLANE && plan_syncs(engine->plan)) {
+        return status_fail(
+            STATUS_ERR_REFUSED,
+            "parallel.embedding_sync: data_plane: on a GPU the tied embedding travels "
+            "by zmq");
+    }
+    return STATUS_OK;
+}
+
+static enum status open_device(struct engine *engine, const struct engine_options *options)
+{
+    engine->threads = engine_threads(options->config, options->local_ranks);
+    return device_open(
+        engine->backend,
+        &(struct device_config){.threads = engine->threads,
+                                .type = options->config->precision.dtype,
+                                .cancel = options->cancel,
+                                .ordinal = options->ordinal,
+                                .stamps = stage_worker_stamps(engine_longest_line(engine))},
+        &engine->device);
+}
+
 enum status engine_open(const struct engine_options *options, struct engine **engine_out)
 {
     struct engine *engine = calloc(1, sizeof(*engine));
@@ -166,12 +203,14 @@ enum status engine_open(const struct engine_options *options, struct engine **en
     engine->replicas = replicas_of(options->config, engine->grid.dp);
     engine->replicas.cancel = options->cancel;
     engine->buckets.cancel = options->cancel;
-    engine->buckets.overlaps = engine_overlaps_reduce(options->config, options->local_ranks);
+    engine->buckets.overlaps =
+        engine_overlaps_reduce(options->config, options->local_ranks) &&
+        (options->backend == NULL || device_backend_tensors_are_here(options->backend));
     engine->workspace.tp = (struct tensor_parallel){
         .size = engine->grid.shape.tp, .index = engine->grid.tp, .cancel = options->cancel};
-    TRY(device_open(DEVICE_CPU, engine_threads(options->config, options->local_ranks),
-                    options->config->precision.dtype, &engine->device));
-    engine->threads = stream_threads(device_stream(engine->device));
+    engine->backend = options->backend != NULL ? options->backend : device_cpu();
+    TRY(check_device(engine));
+    TRY(open_device(engine, options));
     TRY(join(engine, options));
     TRY(engine_plan_memory(engine));
     return start_parts(engine, options);

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "collectives/comm_staged.h"
+#include "collectives/cuda/comm_nccl.h"
 #include "stages/engine_data.h"
 
 /* For comm and embedding_sync to find their peers. */
@@ -45,9 +47,10 @@ static bool syncs_over_data_plane(const struct engine *engine)
 {
     enum config_embedding_sync way = engine->config->parallel.embedding_sync;
 
-    return syncs(engine) && (way == EMBEDDING_SYNC_DATA_PLANE ||
-                             (way == EMBEDDING_SYNC_AUTO &&
-                              engine->head.own_elems * sizeof(float) > ZMQ_MOST_BYTES));
+    return syncs(engine) && device_backend_tensors_are_here(engine->backend) &&
+           (way == EMBEDDING_SYNC_DATA_PLANE ||
+            (way == EMBEDDING_SYNC_AUTO &&
+             engine->head.own_elems * sizeof(float) > ZMQ_MOST_BYTES));
 }
 
 bool engine_shares_params(const struct engine *engine)
@@ -99,6 +102,37 @@ static enum status open_groups(struct engine *engine)
 
 _Static_assert(CONFIG_GROUP_MOST <= COMM_GROUP_MEMBERS, "a legal tp or dp makes a group");
 
+/* The same on every rank, where hosts are alike. */
+static enum status choose_nccl(const struct engine_options *options, bool *nccl_out)
+{
+    *nccl_out = options->plane == ENGINE_PLANE_NCCL ||
+                (options->plane == ENGINE_PLANE_AUTO && options->open_nccl != NULL &&
+                 options->gpus >= options->local_ranks);
+    return !*nccl_out || options->open_nccl != NULL
+               ? STATUS_OK
+               : status_fail(STATUS_ERR_UNSUPPORTED,
+                             "the data plane of rank %d: NCCL, which this build is without",
+                             options->rank);
+}
+
+static enum status open_device_comm(const struct engine *engine,
+                                    const struct engine_options *options,
+                                    const struct comm_config *host, struct comm **comm_out)
+{
+    const struct comm_nccl_config config = {
+        .rank = options->rank,
+        .world = options->world,
+        .waves = engine->lanes.waves.count,
+        .device = engine->device,
+        .control = engine->control,
+    };
+    bool nccl = false;
+
+    TRY(choose_nccl(options, &nccl));
+    return nccl ? options->open_nccl(&config, comm_out)
+                : comm_staged_open(host, engine->device, comm_out);
+}
+
 enum status engine_start_comm(struct engine *engine, const struct engine_options *options)
 {
     struct comm_config config = {
@@ -113,7 +147,9 @@ enum status engine_start_comm(struct engine *engine, const struct engine_options
     if (options->world == 1) {
         return STATUS_OK;
     }
-    TRY(comm_shm_open(&config, &comm));
+    TRY(device_tensors_are_here(engine->device)
+            ? comm_shm_open(&config, &comm)
+            : open_device_comm(engine, options, &config, &comm));
     /* From here on an abort of the job reaches the data plane too (engine_open.c). */
     __atomic_store_n(&engine->comm, comm, __ATOMIC_RELEASE);
     TRY(lanes_open(&engine->lanes, engine->plan, engine->evaluation, &engine->grid, comm));
@@ -122,6 +158,14 @@ enum status engine_start_comm(struct engine *engine, const struct engine_options
         TRY(comm_share(comm, shared_bytes));
     }
     return comm_connect(comm, options->cancel, start_deadline(engine));
+}
+
+/* Head: straight into its copy, where messages can arrive there. */
+static void *weights_landing(const struct engine *engine)
+{
+    return engine->sync_in != NULL
+               ? engine->sync_in
+               : dtype_at(engine->head.copy, engine->shape.type, engine->head.own_first);
 }
 
 enum status engine_start_sync(struct engine *engine, const struct engine_options *options)
@@ -144,8 +188,7 @@ enum status engine_start_sync(struct engine *engine, const struct engine_options
     }
     (void)snprintf(name, sizeof(name), "tp%d-dp%d", engine->grid.tp, engine->grid.dp);
     sync.elems = owner ? wte->own_elems : head->own_elems;
-    sync.landing =
-        owner ? engine->head_landing : dtype_at(head->copy, engine->shape.type, head->own_first);
+    sync.landing = owner ? engine->head_landing : weights_landing(engine);
     if (syncs_over_data_plane(engine)) {
         const void *outgoing =
             owner ? param_own_weight(wte) : (const void *)(head->gradient + head->own_first);
@@ -223,6 +266,8 @@ static enum status start_update(struct engine *engine, const struct engine_optio
     TRY(update_init(update, &config));
     update->params = &engine->params;
     update->device = engine->device;
+    update->norm_results = engine->norm_results;
+    update->sync_out = engine->sync_out;
     update->control = engine->control;
     update->sync = engine->sync;
     update->head = &engine->head;
@@ -251,6 +296,16 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
                           sizeof(worker->place));
     worker->chunks = engine->chunks;
     worker->chunk_count = engine->chunk_count;
+    worker->device = engine->device;
+    worker->inputs = &engine->inputs;
+    worker->losses = engine->losses;
+    worker->loss_count = engine->plan->shape.microbatches;
+    if (engine->evaluation->shape.microbatches > worker->loss_count) {
+        worker->loss_count = engine->evaluation->shape.microbatches;
+    }
+    worker->sync_out = engine->sync_out;
+    worker->sync_in = engine->sync_in;
+    worker->gathered = &engine->gathered;
     worker->workspace = &engine->workspace;
     worker->params = &engine->params;
     worker->head = &engine->head;

@@ -33,7 +33,8 @@ void engine_read_traffic(const struct engine *engine, struct traffic *traffic_ou
     bytes[TRAFFIC_GRADIENT_SUMS] = group_bytes(dp, COMM_ALL_REDUCE) +
                                    group_bytes(dp, COMM_REDUCE_SCATTER) +
                                    group_bytes(aside, COMM_REDUCE_SCATTER);
-    bytes[TRAFFIC_WEIGHT_GATHERS] = group_bytes(dp, COMM_ALL_GATHER) + engine->gathered.bytes;
+    bytes[TRAFFIC_WEIGHT_GATHERS] =
+        group_bytes(dp, COMM_ALL_GATHER) - engine->gathered.in_group + engine->gathered.bytes;
     if (engine->sync != NULL) {
         bytes[TRAFFIC_EMBEDDING_SYNC] = embedding_sync_sent_bytes(engine->sync);
     }

@@ -129,7 +129,7 @@ enum status lanes_init(struct lanes *lanes, const struct plan *plan, const struc
     }
     arena_measure(&lanes->arena, "out buffers");
     carve(lanes);
-    return STATUS_OK;
+    return lane_waves_init(&lanes->waves, plan->rank_of, plan_stages(plan));
 }
 
 /* The lane into `stage`, at whichever end this rank is; opened once. */
@@ -145,6 +145,7 @@ static enum status open_lane(const struct lanes *lanes, const struct plan *plan,
         .sends = sends,
         .landings = landings_below(plan, evaluation, stage, direction, plan->shape.virtual_stages),
         .landing_bytes = lanes->message_bytes,
+        .wave = lane_waves_of(&lanes->waves, source, plan->rank_of[stage]),
     };
 
     return comm_lane_open(comm, &config, lane_out);
@@ -209,8 +210,9 @@ enum status lanes_open(struct lanes *lanes, const struct plan *plan, const struc
     return STATUS_OK;
 }
 
-enum status lanes_allocate(struct lanes *lanes)
+enum status lanes_allocate(struct lanes *lanes, struct device *device)
 {
+    arena_put_on(&lanes->arena, device, DEVICE_TENSORS);
     TRY(arena_allocate(&lanes->arena, true));
     carve(lanes);
     return STATUS_OK;
@@ -249,5 +251,6 @@ void lanes_release(struct lanes *lanes)
     free(lanes->ends);
     free(lanes->outs);
     arena_release(&lanes->arena);
+    lane_waves_release(&lanes->waves);
     memset(lanes, 0, sizeof(*lanes));
 }

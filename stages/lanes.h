@@ -18,7 +18,9 @@
 #include "collectives/comm.h"
 #include "collectives/grid.h"
 #include "scheduler/plan.h"
+#include "stages/lane_waves.h"
 #include "tensor/arena.h"
+#include "tensor/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -51,9 +53,10 @@ struct lanes {
     struct lane_out *outs;    /* owns */
     int32_t chunks;
     int32_t out_count;
-    size_t message_bytes; /* model_message_bytes() */
-    struct arena arena;   /* owns: out buffers and hand-over buffers */
-    int64_t landings;     /* landing buffers that this rank reserves */
+    size_t message_bytes;    /* model_message_bytes() */
+    struct arena arena;      /* owns: out buffers and hand-over buffers */
+    int64_t landings;        /* landing buffers that this rank reserves */
+    struct lane_waves waves; /* owns: of all ranks */
 };
 
 /* The ends of pipeline rank `rank`, with room for what either plan needs (both have the same
@@ -65,8 +68,8 @@ enum status lanes_init(struct lanes *lanes, const struct plan *plan, const struc
 enum status lanes_open(struct lanes *lanes, const struct plan *plan, const struct plan *evaluation,
                        const struct grid *grid, struct comm *comm);
 
-/* Allocates the out and hand-over buffers. */
-enum status lanes_allocate(struct lanes *lanes);
+/* Allocates the out and hand-over buffers, in the device's memory; it outlives them. */
+enum status lanes_allocate(struct lanes *lanes, struct device *device);
 
 struct chunk_lanes *lanes_of(const struct lanes *lanes, int32_t chunk,
                              enum lane_direction direction);

@@ -11,13 +11,14 @@ struct source {
     enum env_id mark; /* this launcher is at work where it is set */
     enum env_id rank;
     enum env_id world;
+    enum env_id local; /* rank on its host */
 };
 
 static const struct source sources[] = {
-    {"torchrun", ENV_WORLD_SIZE, ENV_RANK, ENV_WORLD_SIZE},
-    {"Open MPI", ENV_OMPI_SIZE, ENV_OMPI_RANK, ENV_OMPI_SIZE},
-    {"PMI", ENV_PMI_SIZE, ENV_PMI_RANK, ENV_PMI_SIZE},
-    {"Slurm", ENV_SLURM_STEP_ID, ENV_SLURM_PROCID, ENV_SLURM_NTASKS},
+    {"torchrun", ENV_WORLD_SIZE, ENV_RANK, ENV_WORLD_SIZE, ENV_LOCAL_RANK},
+    {"Open MPI", ENV_OMPI_SIZE, ENV_OMPI_RANK, ENV_OMPI_SIZE, ENV_OMPI_LOCAL_RANK},
+    {"PMI", ENV_PMI_SIZE, ENV_PMI_RANK, ENV_PMI_SIZE, ENV_LOCAL_RANK},
+    {"Slurm", ENV_SLURM_STEP_ID, ENV_SLURM_PROCID, ENV_SLURM_NTASKS, ENV_SLURM_LOCALID},
 };
 
 static enum status read_number(enum env_id id, int32_t least, int32_t *number_out)
@@ -67,6 +68,20 @@ static enum status check_pair(void)
                        env_name(given), env_text(given), env_name(missing));
 }
 
+/* How many share the host, and which of them this is. */
+static enum status read_local(const struct source *source, struct launch_env *env)
+{
+    env->local_world = env->world;
+    if (env_is_set(ENV_LOCAL_WORLD_SIZE)) {
+        TRY(read_number(ENV_LOCAL_WORLD_SIZE, 1, &env->local_world));
+    }
+    env->local_rank = env->rank % env->local_world;
+    if (source != NULL && env_is_set(source->local)) {
+        TRY(read_number(source->local, 0, &env->local_rank));
+    }
+    return STATUS_OK;
+}
+
 enum status launch_env_read(struct launch_env *env_out)
 {
     struct launch_env env = {.rank = 0, .world = 1, .local_world = 1, .launcher = "none"};
@@ -84,10 +99,7 @@ enum status launch_env_read(struct launch_env *env_out)
         return status_fail(STATUS_ERR_REFUSED, "environment of %s: rank %d of a world of %d",
                            env.launcher, env.rank, env.world);
     }
-    env.local_world = env.world;
-    if (env_is_set(ENV_LOCAL_WORLD_SIZE)) {
-        TRY(read_number(ENV_LOCAL_WORLD_SIZE, 1, &env.local_world));
-    }
+    TRY(read_local(source, &env));
     *env_out = env;
     return STATUS_OK;
 }

@@ -19,6 +19,7 @@ struct launch_env {
     int32_t rank;
     int32_t world;
     int32_t local_world;  /* processes on this host; world where nobody says */
+    int32_t local_rank;   /* which of them this is; rank % local_world where nobody says */
     const char *launcher; /* "torchrun", "Open MPI", ... ; a static string */
 };
 

@@ -11,6 +11,7 @@
 #include "scheduler/plan_text.h"
 #include "scheduler/simulate.h"
 #include "scheduler/trace.h"
+#include "stages/backends.h"
 #include "stages/checkpoint/weights.h"
 #include "stages/data/fingerprint.h"
 #include "stages/data_parts.h"
@@ -154,6 +155,17 @@ static enum status open_run(struct train *train)
     return run_directory_open(&train->config, resumes, &train->run);
 }
 
+/* Where it was this build's to choose. */
+static void tell_device(const struct config *config)
+{
+    char text[384];
+
+    backend_explain(config, text, sizeof(text));
+    if (text[0] != '\0') {
+        log_info("%s", text);
+    }
+}
+
 static enum status join_job(struct train *train)
 {
     struct engine_options options = {
@@ -164,7 +176,15 @@ static enum status join_job(struct train *train)
         .job_directory = "",
         .cancel = &train->cancel,
         .resume = train->resume.place.found ? &train->resume : NULL,
+        .ordinal = backend_ordinal(train->env.local_rank),
+        .gpus = backend_gpus(),
+        .open_nccl = backend_nccl(),
     };
+
+    TRY(backend_choose(&train->config, &options.backend));
+    if (is_first(train)) {
+        tell_device(&train->config);
+    }
 
     if (train->env.world > 1) {
         TRY(job_directory_open(train->env.rank, &train->cancel,

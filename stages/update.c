@@ -153,21 +153,21 @@ static void give_norms(struct update *update, int32_t first, const double *sums,
 }
 
 /* What was asked for to look at: zeros of the gradient, the norm of the parameters. */
-static enum status give_extras(struct update *update, int32_t *count)
+static enum status give_extras(struct update *update, const struct grad_norm_run *run,
+                               int32_t *count)
 {
     const struct update_config *config = &update->config;
     int64_t zeros = 0;
 
     if (config->log_num_zeros) {
-        TRY(grad_count_zeros(update->params, &config->copy, update->device, &zeros));
+        TRY(grad_count_zeros(update->params, &config->copy, run, &zeros));
         give(update, count, KEY_NUM_ZEROS, (double)zeros);
     }
     if (config->log_params_norm) {
         double *sums = &update->numbers[params_norm_key(update, 0)];
 
         memset(sums, 0, (size_t)config->norm_keys * sizeof(*sums));
-        TRY(params_norm_partials(update->params, &config->copy, update->device, sums,
-                                 config->norm_keys));
+        TRY(params_norm_partials(update->params, &config->copy, run, sums, config->norm_keys));
         give_norms(update, params_norm_key(update, 0), sums, count);
     }
     return STATUS_OK;
@@ -203,17 +203,23 @@ static void give_times(struct update *update, const struct stage_worker *worker,
     }
 }
 
-static enum status give_values(struct update *update, const struct stage_worker *worker,
-                               double *sums, char *note, size_t note_bytes, int32_t *count_out)
+static enum status give_values(struct update *update, struct stage_worker *worker, double *sums,
+                               char *note, size_t note_bytes, int32_t *count_out)
 {
+    const struct grad_norm_run run = {.device = update->device,
+                                      .results = update->norm_results,
+                                      .cancel = worker->cancel,
+                                      .deadline_ns = worker->run.deadline_ns};
     const char *bad = NULL;
     int64_t next = 0;
     int32_t count = 0;
 
     memset(sums, 0, (size_t)update->config.norm_keys * sizeof(*sums));
     if (!update->empty) {
-        TRY(grad_norm_partials(update->params, &update->config.copy, update->device, sums,
+        /* The one wait of a step: what has been put into the stream ends here. */
+        TRY(grad_norm_partials(update->params, &update->config.copy, &run, sums,
                                update->config.norm_keys, &bad));
+        stage_worker_collect(worker);
     }
     note[0] = '\0';
     if (bad != NULL) {
@@ -229,7 +235,7 @@ static enum status give_values(struct update *update, const struct stage_worker 
     }
     give(update, &count, KEY_NEXT_TARGETS, (double)next);
     give_norms(update, norm_key(0), sums, &count);
-    TRY(give_extras(update, &count));
+    TRY(give_extras(update, &run, &count));
     give_times(update, worker, &count);
     *count_out = count;
     return STATUS_OK;
@@ -306,17 +312,20 @@ static void scale_next(struct update *update)
 
 /* The owner's new slice of the tied embedding goes back to the head, and the replicas gather what
  * each has updated a slice of. */
-static enum status send_weights(const struct update *update, int64_t deadline_ns)
+static enum status send_weights(const struct update *update, const struct stage_worker *worker)
 {
     const struct param *wte = params_find(update->params, "wte.weight");
+    const void *weights = NULL;
 
     if (update->head_gradient != NULL && update->sync != NULL) {
-        TRY(embedding_sync_send_weights(update->sync, update->updates, param_own_weight(wte)));
+        TRY(stage_worker_stage(worker, update->sync_out, param_own_weight(wte),
+                               wte->own_elems * dtype_bytes(wte->type), &weights));
+        TRY(embedding_sync_send_weights(update->sync, update->updates, weights));
     }
-    return replicas_gather(update->replicas, deadline_ns);
+    return replicas_gather(update->replicas, worker->run.deadline_ns);
 }
 
-static enum status apply(struct update *update, int64_t deadline_ns)
+static enum status apply(struct update *update, const struct stage_worker *worker)
 {
     const struct update_outcome *outcome = &update->outcome;
 
@@ -326,14 +335,13 @@ static enum status apply(struct update *update, int64_t deadline_ns)
         TRY(optimizer_update(&update->config.optimizer, update->params, update->device,
                              update->updates + 1, outcome->lr, coefficient / outcome->loss_scale));
         update->updates++;
-        TRY(send_weights(update, deadline_ns));
+        TRY(send_weights(update, worker));
     }
-    params_zero_gradients(update->params);
-    if (update->head->gradient != NULL) {
-        /* Its last reader, the owner, had all of it before the round. */
-        memset(update->head->gradient, 0, update->head->elems * sizeof(float));
-    }
-    return STATUS_OK;
+    TRY(params_zero_gradients(update->params));
+    /* The last reader of the head's, the owner, had all of it before the round. */
+    return update->head->gradient != NULL ? device_zero(update->device, update->head->gradient,
+                                                        update->head->elems * sizeof(float))
+                                          : STATUS_OK;
 }
 
 enum status update_run(struct update *update, struct stage_worker *worker,
@@ -365,7 +373,7 @@ enum status update_run(struct update *update, struct stage_worker *worker,
     worker->sync_exposed_ns = 0;
     read_answer(update, &answer);
     scale_next(update);
-    return apply(update, worker->run.deadline_ns);
+    return apply(update, worker);
 }
 
 void update_release(struct update *update)

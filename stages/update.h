@@ -98,9 +98,11 @@ typedef void (*update_inspect_fn)(void *context, const struct params *params);
 
 struct update {
     struct update_config config;
-    struct params *params;           /* borrows */
-    struct device *device;           /* borrows */
-    struct control *control;         /* borrows */
+    struct params *params;   /* borrows */
+    struct device *device;   /* borrows */
+    void *norm_results;      /* borrows: grad_norm_result_bytes() of DEVICE_HOST */
+    void *sync_out;          /* borrows: owner on a device: weights that leave, of DEVICE_HOST */
+    struct control *control; /* borrows */
     struct embedding_sync *sync;     /* borrows; NULL where the embedding is not shared */
     struct head_memory *head;        /* borrows */
     const struct replicas *replicas; /* borrows */

@@ -8,16 +8,14 @@
 #include "scheduler/trace.h"
 #include "stages/update.h"
 
-/* Waits shorter than this are not worth a span of their own. */
-#define WAIT_SPAN_NS 2000
-
 static struct stage_worker *of(struct worker *worker)
 {
     return (struct stage_worker *)worker;
 }
 
-static void put_span(struct stage_worker *worker, enum trace_kind kind, int64_t begin_ns,
-                     int64_t end_ns, const struct action *action, int32_t index, uint64_t bytes)
+void stage_worker_put_span(struct stage_worker *worker, enum trace_kind kind, int64_t begin_ns,
+                           int64_t end_ns, const struct action *action, int32_t index,
+                           uint64_t bytes)
 {
     struct span span = {
         .begin_ns = begin_ns,
@@ -64,8 +62,10 @@ static void note_sent(struct stage_worker *worker, struct lane_out *lane)
 
     if (lane->sending != NULL && comm_sent(lane->lane)) {
         comm_last_copy(lane->lane, &begin_ns, &end_ns);
-        put_span(worker, TRACE_SEND, begin_ns, end_ns, lane->sending, lane->sending_index,
-                 message_bytes(worker));
+        if (end_ns > 0) { /* else the host does not know when it travelled */
+            stage_worker_put_span(worker, TRACE_SEND, begin_ns, end_ns, lane->sending,
+                                  lane->sending_index, message_bytes(worker));
+        }
         lane->sending = NULL;
     }
 }
@@ -123,10 +123,11 @@ static enum status wait_received(struct stage_worker *worker, int32_t index, int
     }
     end_ns = clock_now_ns();
     worker->received[index] = 1;
-    if (end_ns - begin_ns > WAIT_SPAN_NS) {
-        put_span(worker, TRACE_WAIT, begin_ns, end_ns, action, index, 0);
+    if (end_ns - begin_ns > STAGE_WORKER_WAIT_SPAN_NS) {
+        stage_worker_put_span(worker, TRACE_WAIT, begin_ns, end_ns, action, index, 0);
     }
-    put_span(worker, TRACE_RECV, begin_ns, end_ns, action, index, message_bytes(worker));
+    stage_worker_put_span(worker, TRACE_RECV, begin_ns, end_ns, action, index,
+                          message_bytes(worker));
     return STATUS_OK;
 }
 
@@ -146,8 +147,8 @@ static enum status wait_sent(struct stage_worker *worker, int32_t index, int64_t
             return wait_failed(worker, status, "a landing buffer for", action);
         }
         end_ns = clock_now_ns();
-        if (end_ns - begin_ns > WAIT_SPAN_NS) {
-            put_span(worker, TRACE_WAIT, begin_ns, end_ns, action, index, 0);
+        if (end_ns - begin_ns > STAGE_WORKER_WAIT_SPAN_NS) {
+            stage_worker_put_span(worker, TRACE_WAIT, begin_ns, end_ns, action, index, 0);
         }
     }
     note_sent(worker, lane);
@@ -178,120 +179,6 @@ static void retry_sends(struct stage_worker *worker)
     }
 }
 
-/* Adds a stretch of compute to the sums of the step; `which` is 0 F, 1 I, 2 W. */
-static void add_time(struct stage_worker *worker, struct worker_chunk *chunk, int which,
-                     int64_t begin_ns, int64_t end_ns)
-{
-    chunk->times.busy_ns[which] += end_ns - begin_ns;
-    chunk->times.count[which]++;
-    if (worker->first_begin_ns == 0) {
-        worker->first_begin_ns = begin_ns;
-    }
-    worker->last_end_ns = end_ns;
-}
-
-/* The last reader of the message in landing buffer `landing` of the chunk has ended. */
-static void give_credit(const struct stage_worker *worker, const struct action *action,
-                        enum lane_direction direction, int32_t landing)
-{
-    const struct chunk_lanes *lanes = lanes_of(worker->lanes, action->chunk, direction);
-
-    if (landing >= 0 && lanes->in != NULL) {
-        comm_credit(lanes->in, lanes->in_first + landing);
-    }
-}
-
-static enum status run_forward(struct stage_worker *worker, const struct action *action,
-                               int32_t index)
-{
-    struct worker_chunk *own = &worker->chunks[action->chunk];
-    const struct model_shape *shape = &own->chunk.shape;
-    const struct loader_batch *batch = &worker->run.batch;
-    size_t rows = (size_t)action->microbatch * shape->B * shape->T;
-    struct chunk_io io = {
-        .input = lanes_input(worker->lanes, action, LANE_F),
-        .output = lanes_output(worker->lanes, action, LANE_F),
-        .tokens = batch->tokens != NULL ? batch->tokens + rows : NULL,
-        .types = batch->types != NULL ? batch->types + rows : NULL,
-        .targets = batch->targets != NULL ? batch->targets + rows : NULL,
-        .mask = batch->mask != NULL ? batch->mask + rows : NULL,
-        .first_sample =
-            sampler_number(&worker->sampler, worker->run.consumed, action->microbatch, 0),
-        .loss_seed = worker->run.loss_seed,
-    };
-    int64_t begin_ns = 0;
-    int64_t end_ns = 0;
-
-    own->slot_landing[action->slot] = action->landing;
-    begin_ns = clock_now_ns();
-    if (own->chunk.range.has_head) {
-        TRY(stage_worker_wait_head(worker, worker->run.version, worker->run.deadline_ns));
-        end_ns = clock_now_ns();
-        if (end_ns - begin_ns > WAIT_SPAN_NS) {
-            put_span(worker, TRACE_SYNC, begin_ns, end_ns, action, index, 0);
-        }
-        begin_ns = end_ns;
-    }
-    if (worker->run.evaluation) {
-        TRY(chunk_evaluate(&own->chunk, action->slot, &io));
-    } else {
-        TRY(chunk_forward(&own->chunk, action->slot, &io));
-    }
-    end_ns = clock_now_ns();
-    worker->loss_sum += io.loss_sum;
-    add_time(worker, own, 0, begin_ns, end_ns);
-    put_span(worker, TRACE_F, begin_ns, end_ns, action, index, 0);
-    if (worker->run.evaluation) {
-        give_credit(worker, action, LANE_F, action->landing);
-    }
-    return STATUS_OK;
-}
-
-static struct chunk_io backward_io(const struct stage_worker *worker, const struct action *action)
-{
-    return (struct chunk_io){
-        .doutput = lanes_input(worker->lanes, action, LANE_B),
-        .dinput = action->kind == ACTION_W ? NULL : lanes_output(worker->lanes, action, LANE_B),
-    };
-}
-
-static enum status run_input_gradient(struct stage_worker *worker, const struct action *action,
-                                      int32_t index)
-{
-    struct worker_chunk *own = &worker->chunks[action->chunk];
-    struct chunk_io io = backward_io(worker, action);
-    int64_t begin_ns = clock_now_ns();
-    int64_t end_ns = 0;
-
-    TRY(chunk_backward_input(&own->chunk, action->slot, action->gradient, &io));
-    end_ns = clock_now_ns();
-    add_time(worker, own, 1, begin_ns, end_ns);
-    put_span(worker, TRACE_I, begin_ns, end_ns, action, index, 0);
-    /* I is the last reader of what F of the same micro-batch read in place. */
-    give_credit(worker, action, LANE_F, own->slot_landing[action->slot]);
-    return STATUS_OK;
-}
-
-static enum status run_weight_gradient(struct stage_worker *worker, const struct action *action,
-                                       int32_t index)
-{
-    struct worker_chunk *own = &worker->chunks[action->chunk];
-    struct chunk_io io = backward_io(worker, action);
-    int64_t begin_ns = clock_now_ns();
-    int64_t end_ns = 0;
-
-    /* The last W of the chunk in this step: its layers can become sums. */
-    if (own->times.count[2] + 1 == worker->microbatches) {
-        io.hook = buckets_hook(worker->buckets);
-    }
-    TRY(chunk_backward_weight(&own->chunk, action->slot, action->gradient, &io));
-    end_ns = clock_now_ns();
-    add_time(worker, own, 2, begin_ns, end_ns);
-    put_span(worker, TRACE_W, begin_ns, end_ns, action, index, 0);
-    give_credit(worker, action, LANE_B, action->landing);
-    return STATUS_OK;
-}
-
 static enum status run_send(struct stage_worker *worker, const struct action *action, int32_t index)
 {
     const struct chunk_lanes *lanes = lanes_at(worker, action);
@@ -306,13 +193,22 @@ static enum status run_send(struct stage_worker *worker, const struct action *ac
     return STATUS_OK;
 }
 
+static enum status run_receive(struct stage_worker *worker, const struct action *action)
+{
+    const struct chunk_lanes *lanes = lanes_at(worker, action);
+
+    return comm_post_receive(lanes->in, lanes->in_first + action->landing,
+                             message_tag(worker, action));
+}
+
 /* Layers that have become sums while W still ran. */
 static void put_layer_sums(struct stage_worker *worker, const struct action *action, int32_t index)
 {
     for (int32_t i = 0; i < worker->buckets->sum_count; i++) {
         const struct bucket_sum *sum = &worker->buckets->sums[i];
 
-        put_span(worker, TRACE_REDUCE, sum->begin_ns, sum->end_ns, action, index, sum->bytes);
+        stage_worker_put_span(worker, TRACE_REDUCE, sum->begin_ns, sum->end_ns, action, index,
+                              sum->bytes);
     }
 }
 
@@ -335,7 +231,7 @@ static enum status run_transfer(struct stage_worker *worker, const struct action
         TRY(stage_worker_reduce(worker, &bytes));
         put_layer_sums(worker, action, index);
     }
-    put_span(worker, kind, begin_ns, clock_now_ns(), action, index, bytes);
+    stage_worker_put_span(worker, kind, begin_ns, clock_now_ns(), action, index, bytes);
     return STATUS_OK;
 }
 
@@ -358,9 +254,12 @@ static enum status run_step(struct stage_worker *worker, const struct action *ac
 
     TRY(drain_sends(worker));
     TRY(update_run(worker->update, worker, &times));
-    put_span(worker, TRACE_OPTIMIZER, times.norm_begin_ns, times.round_begin_ns, action, index, 0);
-    put_span(worker, TRACE_STEP, times.round_begin_ns, times.round_end_ns, action, index, 0);
-    put_span(worker, TRACE_OPTIMIZER, times.round_end_ns, clock_now_ns(), action, index, 0);
+    stage_worker_put_span(worker, TRACE_OPTIMIZER, times.norm_begin_ns, times.round_begin_ns,
+                          action, index, 0);
+    stage_worker_put_span(worker, TRACE_STEP, times.round_begin_ns, times.round_end_ns, action,
+                          index, 0);
+    stage_worker_put_span(worker, TRACE_OPTIMIZER, times.round_end_ns, clock_now_ns(), action,
+                          index, 0);
     return STATUS_OK;
 }
 
@@ -369,18 +268,18 @@ static enum status run_action(struct stage_worker *worker, const struct action *
 {
     switch (action->kind) {
     case ACTION_F:
-        return run_forward(worker, action, index);
+        return stage_worker_forward(worker, action, index);
     case ACTION_I:
-        return run_input_gradient(worker, action, index);
+        return stage_worker_input_gradient(worker, action, index);
     case ACTION_W:
-        return run_weight_gradient(worker, action, index);
+        return stage_worker_weight_gradient(worker, action, index);
     case ACTION_B:
-        TRY(run_input_gradient(worker, action, index));
-        return run_weight_gradient(worker, action, index);
+        TRY(stage_worker_input_gradient(worker, action, index));
+        return stage_worker_weight_gradient(worker, action, index);
     case ACTION_SEND:
         return run_send(worker, action, index);
     case ACTION_RECV:
-        return STATUS_OK;
+        return run_receive(worker, action);
     case ACTION_SYNC:
     case ACTION_GATHER:
     case ACTION_REDUCE:
@@ -408,7 +307,7 @@ static enum status issue(struct worker *base, const struct action *action, int32
     report(worker, index, false);
     if (!worker->run.evaluation &&
         fault_strike(&worker->fault, worker->rank, worker->run.step, index, worker->cancel)) {
-        stage_worker_spoil(worker);
+        TRY(stage_worker_spoil(worker));
     }
     TRY(run_action(worker, action, index));
     retry_sends(worker);
@@ -454,7 +353,8 @@ enum status stage_worker_init(struct stage_worker *worker, int32_t actions)
     worker->base.ops = &stage_worker_ops;
     worker->capacity = actions;
     worker->received = calloc((size_t)actions, 1);
-    if (worker->received == NULL) {
+    worker->computes = calloc((size_t)stage_worker_stamps(actions) / 2, sizeof(*worker->computes));
+    if (worker->received == NULL || worker->computes == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "worker: %d actions", actions);
     }
     for (int32_t i = 0; i < worker->chunk_count; i++) {
@@ -468,26 +368,40 @@ enum status stage_worker_init(struct stage_worker *worker, int32_t actions)
     return STATUS_OK;
 }
 
-void stage_worker_begin(struct stage_worker *worker, const struct worker_run *run)
+enum status stage_worker_begin(struct stage_worker *worker, const struct worker_run *run)
 {
     ENSURE(run->line->count <= worker->capacity, "line of %d actions, room for %d",
            run->line->count, worker->capacity);
     worker->run = *run;
     worker->workspace->tp.deadline_ns = run->deadline_ns;
+    worker->gathered->deadline_ns = run->deadline_ns;
     buckets_begin(worker->buckets, run->deadline_ns);
     worker->first_begin_ns = 0;
     worker->last_end_ns = 0;
+    worker->compute_count = 0;
     for (int32_t i = 0; i < worker->chunk_count; i++) {
         worker->chunks[i].times = (struct worker_times){.count = {0}};
     }
     worker->loss_sum = 0.0;
+    /* Of the run before, whose end the device has been waited for. */
+    memset(worker->losses, 0, (size_t)worker->loss_count * sizeof(*worker->losses));
     memset(worker->received, 0, (size_t)worker->capacity);
+    return inputs_bring(worker->inputs, worker->device, &worker->run.batch);
+}
+
+enum status stage_worker_end_evaluation(struct stage_worker *worker)
+{
+    TRY(device_wait_for(worker->device, "evaluation", worker->cancel, worker->run.deadline_ns));
+    stage_worker_collect(worker);
+    return STATUS_OK;
 }
 
 void stage_worker_release(struct stage_worker *worker)
 {
     free(worker->received);
     worker->received = NULL;
+    free(worker->computes);
+    worker->computes = NULL;
     for (int32_t i = 0; i < worker->chunk_count && worker->chunks != NULL; i++) {
         free(worker->chunks[i].slot_landing);
         worker->chunks[i].slot_landing = NULL;

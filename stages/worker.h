@@ -29,11 +29,13 @@
 #include "collectives/grid.h"
 #include "mixedprec/params.h"
 #include "scheduler/plan.h"
+#include "scheduler/trace.h"
 #include "scheduler/worker.h"
 #include "stages/buckets.h"
 #include "stages/data/loader.h"
 #include "stages/data/sampler.h"
 #include "stages/fault.h"
+#include "stages/inputs.h"
 #include "stages/lanes.h"
 #include "stages/model/chunk.h"
 #include "stages/replicas.h"
@@ -58,6 +60,14 @@ struct worker_chunk {
     struct worker_times times;
 };
 
+/* Compute that the device may still be at: its times are stamps 2·i and 2·i + 1 of the device, where it is the i-th. */
+struct worker_compute {
+    struct worker_chunk *chunk;
+    const struct action *action;
+    int32_t index;
+    int32_t which; /* 0 F, 1 I, 2 W */
+};
+
 /* What a run of a line works on; set before executor_run(). */
 struct worker_run {
     const struct plan_line *line;
@@ -77,6 +87,10 @@ struct stage_worker {
     char place[GRID_PLACE_BYTES]; /* of this rank, for messages */
     struct worker_chunk *chunks;  /* borrows; chunk_count of them */
     int32_t chunk_count;
+    struct device *device;       /* borrows */
+    const struct inputs *inputs; /* borrows */
+    double *losses;              /* borrows: of DEVICE_HOST, by micro-batch */
+    int32_t loss_count;          /* of them */
     struct workspace *workspace; /* borrows */
     struct params *params;
     struct head_memory *head;
@@ -88,10 +102,15 @@ struct stage_worker {
     struct sampler sampler;          /* of this replica; stages without data number samples too */
     struct control *control;
     struct embedding_sync *sync; /* NULL where the embedding is not shared */
+    void *sync_out; /* borrows, of DEVICE_HOST: head on a device: its gradient as it leaves, */
+    void *sync_in;  /* and weights as they arrive; else NULL */
+    struct gathered *gathered; /* borrows */
     struct update *update;
     struct span_ring *spans;
     const struct cancel *cancel;
     struct fault fault;
+    struct worker_compute *computes; /* owns; begun and not yet among the times */
+    int32_t compute_count;
     unsigned char *received; /* owns; by index: this RECV's message has been used */
     int32_t capacity;
     struct worker_run run;
@@ -102,24 +121,47 @@ struct stage_worker {
     int64_t sync_exposed_ns;
     int64_t first_begin_ns; /* of a compute action of this run; 0 where there was none */
     int64_t last_end_ns;
-    double loss_sum; /* of the run, over micro-batches in ascending order */
+    double
+        loss_sum; /* of the run, over micro-batches in ascending order; see stage_worker_collect() */
 };
 
 /* Sets the table and takes memory for lines of up to `actions` actions and for the slots of its
  * chunks; the other fields are the caller's to fill before. */
 enum status stage_worker_init(struct stage_worker *worker, int32_t actions);
 
+/* Waits shorter than this are not worth a span of their own. */
+#define STAGE_WORKER_WAIT_SPAN_NS 2000
+
+/* A span of the run; what does not apply of `action` is in no argument of it. */
+void stage_worker_put_span(struct stage_worker *worker, enum trace_kind kind, int64_t begin_ns,
+                           int64_t end_ns, const struct action *action, int32_t index,
+                           uint64_t bytes);
+
+/* F, I and W of a micro-batch, whose messages are here. Each gives back the landing buffers that it is the
+ * last to read. */
+enum status stage_worker_forward(struct stage_worker *worker, const struct action *action,
+                                 int32_t index);
+enum status stage_worker_input_gradient(struct stage_worker *worker, const struct action *action,
+                                        int32_t index);
+enum status stage_worker_weight_gradient(struct stage_worker *worker, const struct action *action,
+                                         int32_t index);
+
 /* SYNC. Head: blocks until the replicas have summed their gradients; each sends its slice in the
  * background.
  * Owner: blocks until its slice has arrived. */
 enum status stage_worker_sync(struct stage_worker *worker, size_t *bytes_out);
+
+/* Lends what lies at `from`, of this rank's tensors, where the control plane can send it from: there, or, on a
+ * device, in `staging`, when the device has come to it. */
+enum status stage_worker_stage(const struct stage_worker *worker, void *staging, const void *from,
+                               size_t bytes, const void **from_out);
 
 /* REDUCE: blocks until all gradients of this rank are sums, over the shards where they have rows of their
  * own, and over the replicas; *bytes_out is what became sums here, and not in W (stages/buckets.h). */
 enum status stage_worker_reduce(struct stage_worker *worker, size_t *bytes_out);
 
 /* The fault switch's: spoils some gradient of this rank, where it has one that nothing replaces but the sum. */
-void stage_worker_spoil(struct stage_worker *worker);
+enum status stage_worker_spoil(struct stage_worker *worker);
 
 /* Blocks until the head's copy of a tied embedding is whole and of update count `version`: the owner
  * has sent this replica's slice, and all replicas have gathered theirs, who call this alike. Nothing
@@ -131,8 +173,18 @@ enum status stage_worker_wait_head(struct stage_worker *worker, int64_t version,
  * where this rank has no other end. */
 enum status stage_worker_wait_sent(struct stage_worker *worker, int64_t deadline_ns);
 
-/* Begins a run: sums and times are zero again. */
-void stage_worker_begin(struct stage_worker *worker, const struct worker_run *run);
+/* Begins a run: sums and times are zero again, and the batch is brought to where the device reads it. */
+enum status stage_worker_begin(struct stage_worker *worker, const struct worker_run *run);
+
+/* What the device tells of a run, behind device_wait(): the times of its compute, and the losses of its micro-batches,
+ * added up into loss_sum. */
+void stage_worker_collect(struct stage_worker *worker);
+
+/* How many of the device's stamps lines of up to `actions` actions need. */
+int32_t stage_worker_stamps(int32_t actions);
+
+/* Blocks until the device has done all of an evaluation, and collects it. */
+enum status stage_worker_end_evaluation(struct stage_worker *worker);
 
 void stage_worker_release(struct stage_worker *worker);
 

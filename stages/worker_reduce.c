@@ -15,15 +15,16 @@ enum status stage_worker_reduce(struct stage_worker *worker, size_t *bytes_out)
     return replicas_reduce(worker->replicas, params, worker->run.deadline_ns);
 }
 
-void stage_worker_spoil(struct stage_worker *worker)
+enum status stage_worker_spoil(struct stage_worker *worker)
 {
     const struct params *params = worker->params;
+    const float spoilt = worker->fault.kind == FAULT_POISON ? NAN : INFINITY;
     int32_t i = 0;
 
     while (i < params->count && params->table[i].own_grad) {
         i++;
     }
-    if (i < params->count) {
-        params->table[i].grad[0] = worker->fault.kind == FAULT_POISON ? NAN : INFINITY;
-    }
+    return i < params->count
+               ? device_copy(worker->device, params->table[i].grad, &spoilt, sizeof(spoilt))
+               : STATUS_OK;
 }

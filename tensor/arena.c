@@ -2,26 +2,15 @@
 
 #include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/check.h"
-
-#define HUGE_PAGE_BYTES ((size_t)2 << 20)
-#define PAGE_BYTES      ((size_t)4096)
+#include "tensor/pages.h"
 
 /* Each piece is rounded up to the alignment, so every `used_bytes` is a multiple of it. */
 static size_t rounded_up(size_t bytes, size_t unit)
 {
     ENSURE(bytes <= SIZE_MAX - (unit - 1), "rounding %zu bytes up to %zu", bytes, unit);
     return (bytes + unit - 1) / unit * unit;
-}
-
-/* What is mapped for a plan: whole huge pages where there is at least one. */
-static size_t mapped_bytes(size_t planned_bytes)
-{
-    const size_t least = planned_bytes > 0 ? planned_bytes : 1;
-
-    return rounded_up(least, planned_bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : PAGE_BYTES);
 }
 
 void arena_measure(struct arena *arena, const char *name)
@@ -57,46 +46,43 @@ float *arena_take_floats(struct arena *arena, size_t elems)
     return arena_take(arena, elems, sizeof(float));
 }
 
-/* Maps `bytes` that start on a multiple of the huge page: maps one more and cuts the ends off. */
-static unsigned char *map_aligned(size_t bytes)
+void arena_put_on(struct arena *arena, struct device *device, enum device_memory kind)
 {
-    const size_t room = bytes > SIZE_MAX - HUGE_PAGE_BYTES ? bytes : bytes + HUGE_PAGE_BYTES;
-    unsigned char *start =
-        mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ENSURE(arena->memory == NULL, "arena %s is allocated already", arena->name);
+    arena->device = device;
+    arena->kind = kind;
+}
 
-    if (start == MAP_FAILED) {
-        return NULL;
+static enum status take_memory(struct arena *arena, void **memory_out)
+{
+    if (arena->device != NULL) {
+        return device_take(arena->device, arena->kind, arena->name, arena->planned_bytes,
+                           memory_out);
     }
-    const size_t past = (size_t)((uintptr_t)start % HUGE_PAGE_BYTES);
-    const size_t head = past > 0 ? HUGE_PAGE_BYTES - past : 0;
-    const size_t tail = room - head - bytes;
-    if (head > 0) {
-        (void)munmap(start, head);
-    }
-    if (tail > 0) {
-        (void)munmap(start + head + bytes, tail);
-    }
-    return start + head;
+    *memory_out = pages_map(arena->planned_bytes);
+    return *memory_out != NULL
+               ? STATUS_OK
+               : status_fail(STATUS_ERR_NO_MEMORY,
+                             "allocating arena %s: %zu bytes are not to be had; a smaller model, "
+                             "micro-batch or micro-batch count needs less",
+                             arena->name, arena->planned_bytes);
+}
+
+static bool host_reaches(const struct arena *arena)
+{
+    return arena->device == NULL || arena->kind == DEVICE_HOST ||
+           device_tensors_are_here(arena->device);
 }
 
 enum status arena_allocate(struct arena *arena, bool touch)
 {
-    const size_t bytes = mapped_bytes(arena->planned_bytes);
+    void *memory = NULL;
 
     ENSURE(arena->memory == NULL, "arena %s is allocated already", arena->name);
-    arena->memory = map_aligned(bytes);
-    if (arena->memory == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY,
-                           "allocating arena %s: %zu bytes are not to be had; a smaller model, "
-                           "micro-batch or micro-batch count needs less",
-                           arena->name, bytes);
-    }
-    /* Advice only: without huge pages the arena is slower, not wrong. */
-    (void)madvise(arena->memory, bytes, MADV_HUGEPAGE);
-    if (touch) {
-        for (size_t at = 0; at < bytes; at += PAGE_BYTES) {
-            ((volatile unsigned char *)arena->memory)[at] = 0;
-        }
+    TRY(take_memory(arena, &memory));
+    arena->memory = memory;
+    if (touch && host_reaches(arena)) {
+        pages_touch(memory, arena->planned_bytes);
     }
     arena->used_bytes = 0;
     return STATUS_OK;
@@ -114,7 +100,11 @@ void arena_place(struct arena *arena, void *memory)
 void arena_release(struct arena *arena)
 {
     if (arena->memory != NULL && !arena->placed) {
-        (void)munmap(arena->memory, mapped_bytes(arena->planned_bytes));
+        if (arena->device != NULL) {
+            device_give(arena->device, arena->kind, arena->memory, arena->planned_bytes);
+        } else {
+            pages_unmap(arena->memory, arena->planned_bytes);
+        }
     }
     memset(arena, 0, sizeof(*arena));
 }

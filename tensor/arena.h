@@ -17,6 +17,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "tensor/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,6 +32,8 @@ struct arena {
     bool placed;           /* in memory of somebody else's */
     size_t planned_bytes;  /* what measuring added up */
     size_t used_bytes;     /* taken so far in the present pass */
+    struct device *device; /* borrows; whose memory it is, NULL for the host's */
+    enum device_memory kind;
 };
 
 /* Starts (or starts again) the measuring pass. */
@@ -41,9 +44,13 @@ void arena_measure(struct arena *arena, const char *name);
 void *arena_take(struct arena *arena, size_t elems, size_t elem_bytes);
 float *arena_take_floats(struct arena *arena, size_t elems);
 
-/* Ends measuring: allocates planned_bytes with huge pages where the kernel gives them, zeroed and
- * touched where `touch`, and starts the second pass. STATUS_ERR_NO_MEMORY names the arena and the
- * bytes and leaves it measuring. */
+/* Before arena_allocate(): the memory will be `kind` of the device, which outlives the arena. Without, and with a
+ * device of NULL, it is the host's. */
+void arena_put_on(struct arena *arena, struct device *device, enum device_memory kind);
+
+/* Ends measuring: allocates planned_bytes with huge pages where the kernel gives them, zeroed, and
+ * touched where `touch` and the host may, and starts the second pass. STATUS_ERR_NO_MEMORY names the arena
+ * and the bytes and leaves it measuring. */
 enum status arena_allocate(struct arena *arena, bool touch);
 
 /* Ends measuring in memory that somebody else has made (shared memory): planned_bytes of it from

@@ -1,128 +1,60 @@
 #include "tensor/device.h"
 
-#include <oneapi/dnnl/dnnl.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "base/check.h"
+#include "tensor/device_backend.h"
 
-#include "tensor/gemm.h"
-#include "tensor/kernels.h"
-#include "tensor/stream.h"
-
-#define VARIANT_BYTES 96
-
-struct device {
-    const struct kernel_ops *kernels;
-    struct stream *stream; /* owns */
-    char variant[VARIANT_BYTES];
-};
-
-/* The part of the library's instruction set that its fp32 product depends on. */
-static const char *library_isa(void)
+enum device_kind device_backend_kind(const struct device_backend *backend)
 {
-    const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
-
-    if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core) {
-        return "avx512_core";
-    }
-    if ((isa & dnnl_cpu_isa_avx512_mic) == dnnl_cpu_isa_avx512_mic) {
-        return "avx512_mic";
-    }
-    if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2) {
-        return "avx2";
-    }
-    if ((isa & dnnl_cpu_isa_avx) == dnnl_cpu_isa_avx) {
-        return "avx";
-    }
-    return (isa & dnnl_cpu_isa_sse41) == dnnl_cpu_isa_sse41 ? "sse41" : "generic";
+    return backend->kind;
 }
 
-/* A library with a thread pool of its own would fight with the team and split the work by
- * itself, so that results depended on it. */
-static enum status check_library_threads(void)
+const struct kernel_ops *device_backend_kernels(const struct device_backend *backend)
 {
-    const dnnl_version_t *version = dnnl_version();
-
-    if (version->cpu_runtime != DNNL_RUNTIME_OMP && version->cpu_runtime != DNNL_RUNTIME_SEQ) {
-        return status_fail(STATUS_ERR_UNSUPPORTED,
-                           "oneDNN %d.%d.%d: expected a build with OpenMP or without threads, "
-                           "found CPU runtime %u",
-                           version->major, version->minor, version->patch, version->cpu_runtime);
-    }
-    return STATUS_OK;
+    return backend->kernels();
 }
 
-/* Small whole numbers, so the product is exact in any order of summation. */
-static enum status check_library_product(void)
+size_t device_backend_most_head_size(const struct device_backend *backend)
 {
-    const float a[] = {1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F};
-    const float b[] = {7.0F, 8.0F, 9.0F, 10.0F, 11.0F, 12.0F};
-    const float expected[] = {58.0F, 64.0F, 139.0F, 154.0F};
-    float c[] = {0.0F, 0.0F, 0.0F, 0.0F};
-    const struct gemm gemm = {.M = 2,
-                              .N = 2,
-                              .K = 3,
-                              .alpha = 1.0F,
-                              .a = a,
-                              .lda = 3,
-                              .b = b,
-                              .ldb = 2,
-                              .c = c,
-                              .ldc = 2};
-
-    TRY(gemm_run_alone(&gemm));
-    for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
-        if (c[i] != expected[i]) {
-            return status_fail(STATUS_ERR_UNSUPPORTED,
-                               "oneDNN on this processor (%s): element %zu of a 2 x 3 x 2 product "
-                               "is %g, expected %g",
-                               library_isa(), i, (double)c[i], (double)expected[i]);
-        }
-    }
-    return STATUS_OK;
+    return backend->most_head_size;
 }
 
-/* Of each member. */
-static size_t scratch_floats(enum dtype type)
+bool device_backend_tensors_are_here(const struct device_backend *backend)
 {
-    return type == DTYPE_FP32 ? 0 : GEMM_SCRATCH_FLOATS;
+    return backend->tensors_are_here;
 }
 
-size_t device_scratch_bytes(enum device_kind kind, int threads, enum dtype type)
-{
-    return kind == DEVICE_CPU ? (size_t)threads * scratch_floats(type) * sizeof(float) : 0;
-}
-
-enum status device_open(enum device_kind kind, int threads, enum dtype type,
+enum status device_open(const struct device_backend *backend, const struct device_config *config,
                         struct device **device_out)
 {
-    const dnnl_version_t *version = dnnl_version();
     struct device *device = NULL;
-    enum status status = STATUS_OK;
+    enum status status = backend->open(config, &device);
 
-    if (kind != DEVICE_CPU) {
-        return status_fail(STATUS_ERR_UNSUPPORTED,
-                           "opening a CUDA device: this build of weir computes on CPUs only");
+    if (device != NULL) {
+        device->backend = backend;
+        device->kernels = backend->kernels();
+        device->stamps = config->stamps;
     }
-    TRY(check_library_threads());
-    TRY(check_library_product());
-    device = calloc(1, sizeof(*device));
-    if (device == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "opening the CPU device: %zu bytes",
-                           sizeof(*device));
+    if (status < 0) {
+        device_close(&device);
     }
-    device->kernels = kernels_cpu();
-    TRY_OR(fail, status, stream_create(threads, &device->stream));
-    if (scratch_floats(type) > 0) {
-        TRY_OR(fail, status, stream_reserve(device->stream, scratch_floats(type)));
-    }
-    (void)snprintf(device->variant, sizeof(device->variant), "%s onednn-%d.%d.%d-%s",
-                   device->kernels->variant, version->major, version->minor, version->patch,
-                   library_isa());
     *device_out = device;
-    return STATUS_OK;
-fail:
-    device_close(&device);
     return status;
+}
+
+size_t device_scratch_bytes(const struct device_backend *backend,
+                            const struct device_config *config)
+{
+    return backend->scratch_bytes(config);
+}
+
+enum device_kind device_kind(const struct device *device)
+{
+    return device->backend->kind;
+}
+
+bool device_tensors_are_here(const struct device *device)
+{
+    return device->backend->tensors_are_here;
 }
 
 const struct kernel_ops *device_kernels(const struct device *device)
@@ -140,14 +72,81 @@ const char *device_variant(const struct device *device)
     return device->variant;
 }
 
+enum status device_take(struct device *device, enum device_memory kind, const char *name,
+                        size_t bytes, void **memory_out)
+{
+    return device->backend->take(device, kind, name, bytes, memory_out);
+}
+
+void device_give(struct device *device, enum device_memory kind, void *memory, size_t bytes)
+{
+    device->backend->give(device, kind, memory, bytes);
+}
+
+enum status device_copy(struct device *device, void *to, const void *from, size_t bytes)
+{
+    return bytes > 0 ? device->backend->copy(device, to, from, bytes) : STATUS_OK;
+}
+
+enum status device_zero(struct device *device, void *memory, size_t bytes)
+{
+    return bytes > 0 ? device->backend->zero(device, memory, bytes) : STATUS_OK;
+}
+
+enum status device_wait(struct device *device, const struct cancel *cancel, int64_t deadline_ns)
+{
+    const enum status status = device->backend->wait(device, cancel, deadline_ns);
+
+    return device->watch != NULL ? device->watch(device->watch_context, status) : status;
+}
+
+void device_watch(struct device *device, device_watch_fn watch, void *context)
+{
+    ENSURE(device->watch == NULL || watch == NULL, "a device has one watch");
+    device->watch = watch;
+    device->watch_context = context;
+}
+
+enum status device_wait_for(struct device *device, const char *what, const struct cancel *cancel,
+                            int64_t deadline_ns)
+{
+    enum status status = device_wait(device, cancel, deadline_ns);
+
+    if (status != STATUS_ERR_CANCELLED && status != STATUS_ERR_TIMEOUT) {
+        return status;
+    }
+    return status_note(status, "waiting for the device's %s: %s; the last action to end was %d",
+                       what, status_text(status), (int)device_marked(device));
+}
+
+enum status device_mark(struct device *device, int32_t index)
+{
+    return device->backend->mark(device, index);
+}
+
+int32_t device_marked(const struct device *device)
+{
+    return device->backend->marked(device);
+}
+
+enum status device_stamp(struct device *device, int32_t slot)
+{
+    ENSURE(slot >= 0 && slot < device->stamps, "stamp %d of %d", (int)slot, (int)device->stamps);
+    return device->backend->stamp(device, slot);
+}
+
+int64_t device_stamp_ns(const struct device *device, int32_t slot)
+{
+    ENSURE(slot >= 0 && slot < device->stamps, "stamp %d of %d", (int)slot, (int)device->stamps);
+    return device->backend->stamp_ns(device, slot);
+}
+
 void device_close(struct device **device)
 {
     struct device *gone = *device;
 
-    if (gone == NULL) {
-        return;
+    if (gone != NULL) {
+        gone->backend->close(gone);
+        *device = NULL;
     }
-    stream_destroy(&gone->stream);
-    free(gone);
-    *device = NULL;
 }

@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -31,33 +32,40 @@ struct split {
     atomic_int failed; /* the library's status where it is not success, from any member */
 };
 
+const char *gemm_text(const struct gemm *gemm, char text[GEMM_TEXT_BYTES])
+{
+    (void)snprintf(text, GEMM_TEXT_BYTES,
+                   "%s%s of %zu x %zu x %zu (M, N, K), %s x %s to %s, lda %zu, ldb %zu, ldc %zu",
+                   gemm->op_a == GEMM_PLAIN ? "N" : "T", gemm->op_b == GEMM_PLAIN ? "N" : "T",
+                   gemm->M, gemm->N, gemm->K, dtype_text(gemm->a_type), dtype_text(gemm->b_type),
+                   dtype_text(gemm->c_type), gemm->lda, gemm->ldb, gemm->ldc);
+    return text;
+}
+
 static enum status library_failure(const struct gemm *gemm, int code)
 {
-    return status_fail(STATUS_ERR_INVALID,
-                       "matrix product %s%s of %zu x %zu x %zu (M, N, K), %s x %s to %s, lda %zu, "
-                       "ldb %zu, ldc %zu: oneDNN answered status %d",
-                       gemm->op_a == GEMM_PLAIN ? "N" : "T", gemm->op_b == GEMM_PLAIN ? "N" : "T",
-                       gemm->M, gemm->N, gemm->K, dtype_text(gemm->a_type),
-                       dtype_text(gemm->b_type), dtype_text(gemm->c_type), gemm->lda, gemm->ldb,
-                       gemm->ldc, code);
+    char text[GEMM_TEXT_BYTES];
+
+    return status_fail(STATUS_ERR_INVALID, "matrix product %s: oneDNN answered status %d",
+                       gemm_text(gemm, text), code);
 }
 
 static enum status check_distance(const struct gemm *gemm, const char *name, size_t distance,
                                   size_t row)
 {
+    char text[GEMM_TEXT_BYTES];
+
     if (distance >= row) {
         return STATUS_OK;
     }
     return status_fail(STATUS_ERR_INVALID,
-                       "matrix product %s%s of %zu x %zu x %zu (M, N, K): %s is %zu, expected at "
-                       "least the %zu elements of a row",
-                       gemm->op_a == GEMM_PLAIN ? "N" : "T", gemm->op_b == GEMM_PLAIN ? "N" : "T",
-                       gemm->M, gemm->N, gemm->K, name, distance, row);
+                       "matrix product %s: %s is %zu, expected at least the %zu elements of a row",
+                       gemm_text(gemm, text), name, distance, row);
 }
 
 /* Blocks of a 16-bit operand reach the library with distances of their own, so what is wrong with
  * the caller's is found here. */
-static enum status check_distances(const struct gemm *gemm)
+enum status gemm_check(const struct gemm *gemm)
 {
     TRY(check_distance(gemm, "lda", gemm->lda, gemm->op_a == GEMM_PLAIN ? gemm->K : gemm->M));
     TRY(check_distance(gemm, "ldb", gemm->ldb, gemm->op_b == GEMM_PLAIN ? gemm->N : gemm->K));
@@ -101,7 +109,7 @@ static enum status run_whole(const struct gemm *gemm, float *scratch)
 enum status gemm_run_alone(const struct gemm *gemm)
 {
     ENSURE(all_fp32(gemm), "a 16-bit product outside a stream, which has the scratch for it");
-    TRY(check_distances(gemm));
+    TRY(gemm_check(gemm));
     return run_whole(gemm, NULL);
 }
 
@@ -175,7 +183,7 @@ enum status gemm_run(const struct gemm *gemm, struct stream *stream)
            "%s x %s to %s needs scratch of %zu floats, reserved are %zu", dtype_text(gemm->a_type),
            dtype_text(gemm->b_type), dtype_text(gemm->c_type), GEMM_SCRATCH_FLOATS,
            stream_scratch_floats(stream));
-    TRY(check_distances(gemm));
+    TRY(gemm_check(gemm));
     /* Each factor is below the limit before the next product is made, so none overflows. */
     if (threads == 1 || gemm->M == 0 || gemm->N == 0 || gemm->K == 0 ||
         (gemm->M < ALONE_LIMIT && gemm->N < ALONE_LIMIT && gemm->M * gemm->N < ALONE_LIMIT &&

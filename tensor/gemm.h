@@ -7,6 +7,9 @@
  *
  * Everything is multiplied and summed in fp32. A 16-bit operand is widened block by block into the
  * scratch of the member that reads it, a 16-bit C is rounded once (tensor/gemm_tile.h).
+ *
+ * This is the CPU's product and what all of them are asked with; callers reach the device's own through the
+ * slot `gemm` of its table.
  */
 #ifndef TENSOR_GEMM_H
 #define TENSOR_GEMM_H
@@ -68,6 +71,13 @@ struct gemm {
     size_t ldb;
     size_t ldc;
 };
+
+/* Rows that overlap (an lda, ldb or ldc that is too small): STATUS_ERR_INVALID with the shape. */
+enum status gemm_check(const struct gemm *gemm);
+
+/* "NT of 40 x 60 x 50 (M, N, K), bf16 x bf16 to bf16, lda 50, ldb 50, ldc 60", for messages. */
+#define GEMM_TEXT_BYTES 192
+const char *gemm_text(const struct gemm *gemm, char text[GEMM_TEXT_BYTES]);
 
 /* Splits over the stream's team, which needs GEMM_SCRATCH_FLOATS for 16-bit types. Rows that
  * overlap (an lda, ldb or ldc that is too small), or a library error: STATUS_ERR_INVALID with the

@@ -28,6 +28,7 @@
 extern "C" {
 #endif
 
+struct gemm;
 struct stream;
 
 /* Adam with decoupled weight decay for one update of one tensor; see kernels/adam.h. */
@@ -133,6 +134,9 @@ struct kernel_ops {
     enum status (*convert)(void *out, enum dtype out_type, const void *in, enum dtype in_type,
                            size_t elems, struct stream *stream);
 
+    /* C = alpha·op(A)·op(B) + beta·C; see gemm.h, whose gemm_run() is the CPU's. */
+    enum status (*gemm)(const struct gemm *gemm, struct stream *stream);
+
     /* out (N,C) = wte[token] + wpe[position] + wtt[type] where this shard has the token, else 0;
      * types and wtt are NULL without token types. out is fp32 in every format. */
     enum status (*embedding_forward)(float *out, const int32_t *tokens, const int32_t *types,
@@ -201,7 +205,7 @@ struct kernel_ops {
     /* Causal self-attention: qkv (B,T,3·H·D) as Q|K|V blocks, heads contiguous in each; out
      * (B,T,H·D); lse (B,H,T) the log-sum-exp of each row. No (T,T) matrix in memory. `dropout`
      * of the weights: NULL for none.
-     * `workspace`: attention_workspace_floats(shape, threads). */
+     * `workspace`: attention_workspace(shape, threads). */
     enum status (*attention_forward)(void *out, float *lse, const void *qkv,
                                      const struct attention_shape *shape,
                                      const struct attention_dropout *dropout, float *workspace,
@@ -212,6 +216,8 @@ struct kernel_ops {
                                       const struct attention_shape *shape,
                                       const struct attention_dropout *dropout, float *workspace,
                                       enum dtype type, struct stream *stream);
+    /* The floats of `workspace` of both, in every type, for a stream of `threads`. */
+    size_t (*attention_workspace)(const struct attention_shape *shape, int threads);
 
     /* The head of a block of rows in three parts, between which the shards of the vocabulary
      * exchange a head_row a row. First: logits (rows,stride) = exp(x·wteᵀ - max of the row), own
@@ -222,10 +228,14 @@ struct kernel_ops {
                                const struct head_shape *shape, enum dtype type,
                                struct stream *stream);
     /* Second: losses (rows) = -log p(target), 0 where masked, not scaled by loss_seed; with
-     * `gradients`, logits become dlogits. */
+     * `gradients`, logits become dlogits, whose form the device chooses by `type`. */
     enum status (*head_loss)(float *logits, double *losses, const struct head_rows *all,
                              const int32_t *targets, const float *mask,
-                             const struct head_shape *shape, bool gradients, struct stream *stream);
+                             const struct head_shape *shape, bool gradients, enum dtype type,
+                             struct stream *stream);
+    /* *sum += losses (rows), in ascending rows: memory that the host reads behind device_wait(). */
+    enum status (*head_add_losses)(double *sum, const double *losses, size_t rows,
+                                   struct stream *stream);
     /* Third: dwte (vocab,C) += dlogitsᵀ·x, then dx (rows,C) = dlogits·wte, of which the sum over
      * the shards is the gradient; in fp32 dx may alias x. */
     enum status (*head_backward)(float *dx, float *dwte, const void *x, const float *dlogits,
@@ -256,7 +266,6 @@ struct kernel_ops {
 
 /* Workspace sizes; they depend on shapes and the team only. */
 size_t layernorm_partials_floats(size_t C, int threads);
-size_t attention_workspace_floats(const struct attention_shape *shape, int threads);
 
 /* Rows that the head takes at once: enough for full speed of its three products, few enough that
  * the logits of a large vocabulary stay near 100 MB. The same for every shard and team, because the

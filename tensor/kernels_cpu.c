@@ -1,5 +1,6 @@
 #include "tensor/kernels_cpu.h"
 
+#include "tensor/gemm.h"
 #include "tensor/kernels.h"
 #include "tensor/kernels/adam.h"
 #include "tensor/kernels/add.h"
@@ -23,6 +24,7 @@
 const struct kernel_ops KERNEL(kernels_cpu) = {
     .variant = "cpu-" TEXT_OF(WEIR_KERNEL_VARIANT),
     .convert = KERNEL(convert),
+    .gemm = gemm_run,
     .embedding_forward = KERNEL(embedding_forward),
     .embedding_backward = KERNEL(embedding_backward),
     .layernorm_forward = KERNEL(layernorm_forward),
@@ -38,8 +40,10 @@ const struct kernel_ops KERNEL(kernels_cpu) = {
     .bias_residual_dropout_forward = KERNEL(bias_residual_dropout_forward),
     .attention_forward = KERNEL(attention_forward),
     .attention_backward = KERNEL(attention_backward),
+    .attention_workspace = KERNEL(attention_workspace),
     .head_logits = KERNEL(head_logits),
     .head_loss = KERNEL(head_loss),
+    .head_add_losses = KERNEL(head_add_losses),
     .head_backward = KERNEL(head_backward),
     .add = KERNEL(add),
     .combine = KERNEL(combine),

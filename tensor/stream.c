@@ -49,6 +49,8 @@ struct stream {
     struct arena scratch_memory;        /* owns */
     float *scratch[STREAM_MAX_THREADS]; /* in scratch_memory */
     struct member members[STREAM_MAX_THREADS];
+    struct gpu_queue queue; /* of CUDA; its handle is NULL for a team */
+    _Alignas(LINE_BYTES) unsigned char partials[STREAM_PARTIALS_BYTES];
 };
 
 static void relax(void)
@@ -155,32 +157,49 @@ static enum status start_members(struct stream *stream)
     return STATUS_OK;
 }
 
+static enum status take_stream(struct stream **stream_out)
+{
+    struct stream *stream = aligned_alloc(LINE_BYTES, sizeof(*stream));
+
+    if (stream == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "creating a stream: %zu bytes", sizeof(*stream));
+    }
+    memset(stream, 0, sizeof(*stream));
+    *stream_out = stream;
+    return STATUS_OK;
+}
+
 enum status stream_create(int threads, struct stream **stream_out)
 {
     cpu_set_t usable;
     struct stream *stream = NULL;
+    enum status status = STATUS_OK;
 
     if (threads < 1 || threads > STREAM_MAX_THREADS) {
         return status_fail(STATUS_ERR_REFUSED, "a compute team of %d threads: expected 1 to %d",
                            threads, STREAM_MAX_THREADS);
     }
-    stream = aligned_alloc(LINE_BYTES, sizeof(*stream));
-    if (stream == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "creating a compute team: %zu bytes",
-                           sizeof(*stream));
-    }
-    memset(stream, 0, sizeof(*stream));
+    TRY(take_stream(&stream));
     stream->threads = threads;
     stream->spin_ns = SPIN_NS;
     if (sched_getaffinity(0, sizeof(usable), &usable) == 0 && CPU_COUNT(&usable) < threads) {
         stream->spin_ns = 0;
     }
-    enum status status = start_members(stream);
+    status = start_members(stream);
     if (status < 0) {
         stream_destroy(&stream);
         return status;
     }
     *stream_out = stream;
+    return STATUS_OK;
+}
+
+enum status stream_create_queue(const struct gpu_queue *queue, struct stream **stream_out)
+{
+    ENSURE(queue->handle != NULL, "a stream of CUDA without a queue");
+    TRY(take_stream(stream_out));
+    (*stream_out)->threads = 1;
+    (*stream_out)->queue = *queue;
     return STATUS_OK;
 }
 
@@ -258,6 +277,16 @@ void stream_share(size_t count, size_t grain, int part, int parts, size_t *begin
     DCHECK(part >= 0 && part < parts, "part %d of %d", part, parts);
     *begin = first * grain < count ? first * grain : count;
     *end = past * grain < count ? past * grain : count;
+}
+
+const struct gpu_queue *stream_queue(const struct stream *stream)
+{
+    return stream->queue.handle != NULL ? &stream->queue : NULL;
+}
+
+void *stream_partials(const struct stream *stream)
+{
+    return stream->queue.handle != NULL ? stream->queue.partials : (void *)stream->partials;
 }
 
 void stream_destroy(struct stream **stream)

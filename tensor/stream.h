@@ -2,8 +2,8 @@
  * stream -- where the work of one compute lane is done.
  *
  * On the CPU a stream is a team of threads: the caller is member 0, the others sleep between
- * calls, and every operation has ended when its call returns. (On CUDA a stream will be a queue;
- * that is why every kernel takes one.) One thread at a time may use a stream.
+ * calls, and every operation has ended when its call returns. On CUDA it is a queue, into which an
+ * operation puts its work: of the functions below those for teams are not for it. One thread at a time uses a stream.
  *
  * How work is split over the team depends on its size and on shapes only, never on timing, so
  * that equal team sizes give equal bits.
@@ -49,6 +49,26 @@ float *stream_scratch(const struct stream *stream, int part);
 
 /* Floats of each member's, 0 without stream_reserve(). */
 size_t stream_scratch_floats(const struct stream *stream);
+
+/* What a stream of CUDA is made of; whoever makes it keeps it, and it outlives the stream. */
+struct gpu_queue {
+    void *handle; /* a cudaStream_t */
+    /* STREAM_PARTIALS_BYTES of the device: sums that a kernel leaves for its second part. */
+    void *partials;
+    void *gemm; /* the GPU's product: tensor/cuda/gemm_cuda.h */
+};
+
+#define STREAM_PARTIALS_BYTES 2048
+
+enum status stream_create_queue(const struct gpu_queue *queue, struct stream **stream_out);
+
+/* NULL for a team. */
+const struct gpu_queue *stream_queue(const struct stream *stream);
+
+/* Workspace for the operation that runs: STREAM_PARTIALS_BYTES where its kernels work, which the next one
+ * overwrites. One thread at a time uses a stream, and a queue's operations run one after another, so
+ * that nobody else does meanwhile. */
+void *stream_partials(const struct stream *stream);
 
 /* Ends the threads, frees the memory and nulls the caller's pointer; NULL is fine. */
 void stream_destroy(struct stream **stream);

@@ -1,5 +1,10 @@
 #include "stages/checkpoint/pieces.h"
 
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "tensor/device.h"
+
 void pieces_tell(const struct piece_watch *watch)
 {
     if (watch != NULL) {
@@ -10,4 +15,29 @@ void pieces_tell(const struct piece_watch *watch)
 size_t pieces_next(size_t left)
 {
     return left < PIECE_BYTES ? left : PIECE_BYTES;
+}
+
+enum status piece_read(struct piece_reader *reader, const void *from, size_t bytes,
+                       const void **bytes_out)
+{
+    ENSURE(bytes <= PIECE_BYTES, "a piece of %zu bytes", bytes);
+    *bytes_out = from;
+    if (reader->device == NULL || device_tensors_are_here(reader->device)) {
+        return STATUS_OK;
+    }
+    if (reader->staging == NULL) {
+        reader->staging = malloc(PIECE_BYTES);
+    }
+    if (reader->staging == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "reading the device's memory: %zu bytes",
+                           PIECE_BYTES);
+    }
+    *bytes_out = reader->staging;
+    return device_copy(reader->device, reader->staging, from, bytes);
+}
+
+void piece_reader_release(struct piece_reader *reader)
+{
+    free(reader->staging);
+    reader->staging = NULL;
 }

@@ -9,9 +9,13 @@
 
 #include <stddef.h>
 
+#include "base/status.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct device;
 
 /* Moved at a time: small enough to be still in a cache when it is used again. */
 #define PIECE_BYTES ((size_t)1 << 20)
@@ -26,6 +30,21 @@ struct piece_watch {
 
 /* A piece was read, written, summed or synced. NULL: nobody watches. */
 void pieces_tell(const struct piece_watch *watch);
+
+/* Reads memory of a device piece by piece. Zeroed, and with a device of NULL or one whose tensors are the
+ * host's, it lends the memory itself. */
+struct piece_reader {
+    struct device *device; /* borrows */
+    void *staging;         /* owns; PIECE_BYTES, taken by the first piece that needs it */
+};
+
+/* Lends `bytes` <= PIECE_BYTES of what lies at `from`, until the next call. May block until the device's stream has
+ * come to it. STATUS_ERR_NO_MEMORY without room to stage. */
+enum status piece_read(struct piece_reader *reader, const void *from, size_t bytes,
+                       const void **bytes_out);
+
+/* Safe on a zeroed reader, and twice. */
+void piece_reader_release(struct piece_reader *reader);
 
 /* Of `left` bytes, those that make up the next piece. */
 size_t pieces_next(size_t left);

@@ -110,6 +110,7 @@ struct output {
     size_t drained; /* of them, handed to the disk */
     const struct fault_writing *fault;
     const struct piece_watch *watch;
+    struct piece_reader reader; /* of the tensors' memory */
 };
 
 static enum status put_piece(struct output *output, const void *bytes, size_t count)
@@ -141,6 +142,21 @@ static enum status put(struct output *output, const void *bytes, size_t count)
     return STATUS_OK;
 }
 
+static enum status put_tensor(struct output *output, const struct safetensors_entry *entry)
+{
+    size_t done = 0;
+
+    while (done < entry->bytes) {
+        size_t piece = pieces_next(entry->bytes - done);
+        const void *bytes = NULL;
+
+        TRY(piece_read(&output->reader, (const char *)entry->data + done, piece, &bytes));
+        TRY(put_piece(output, bytes, piece));
+        done += piece;
+    }
+    return STATUS_OK;
+}
+
 static enum status put_all(struct output *output, const struct safetensors_layout *layout,
                            const struct tables *tables)
 {
@@ -148,7 +164,7 @@ static enum status put_all(struct output *output, const struct safetensors_layou
     for (size_t i = 0; i < tables->entry_count; i++) {
         ENSURE(layout->at[i] == output->done, "%s lies at %zu and is written at %zu",
                tables->entries[i].name, layout->at[i], output->done);
-        TRY(put(output, tables->entries[i].data, tables->entries[i].bytes));
+        TRY(put_tensor(output, &tables->entries[i]));
     }
     return STATUS_OK;
 }
@@ -157,7 +173,9 @@ static enum status write_file(const struct shard_writing *writing,
                               const struct safetensors_layout *layout, const struct tables *tables,
                               struct manifest_sum *sum_out)
 {
-    struct output output = {.fault = writing->fault, .watch = writing->watch};
+    struct output output = {.fault = writing->fault,
+                            .watch = writing->watch,
+                            .reader = {.device = writing->params->device}};
     enum status status = STATUS_OK;
 
     TRY(sum_open(&output.sum));
@@ -172,6 +190,7 @@ static enum status write_file(const struct shard_writing *writing,
 done:
     file_writer_discard(&output.writer);
     sum_close(&output.sum);
+    piece_reader_release(&output.reader);
     return status;
 }
 

@@ -92,8 +92,8 @@ static void count_bytes(struct import *import, size_t bytes)
 }
 
 /* In blocks, because a file's data may begin at any byte. */
-static void put_run(struct import *import, struct param *param, const struct param_run *run,
-                    const void *data)
+static enum status put_run(struct import *import, struct param *param, const struct param_run *run,
+                           const void *data)
 {
     float values[BLOCK_ELEMS];
 
@@ -102,9 +102,10 @@ static void put_run(struct import *import, struct param *param, const struct par
 
         memcpy(values, (const char *)data + (run->whole + done) * sizeof(float),
                count * sizeof(float));
-        param_put(param, run->here + done, count, values);
+        TRY(param_put(param, run->here + done, count, values));
         count_bytes(import, count * sizeof(float));
     }
+    return STATUS_OK;
 }
 
 static enum status import_param(struct import *import, struct param *param)
@@ -118,7 +119,7 @@ static enum status import_param(struct import *import, struct param *param)
     for (int64_t r = 0; r < param_runs(param); r++) {
         struct param_run run = param_run_at(param, r);
 
-        put_run(import, param, &run, entry->data);
+        TRY(put_run(import, param, &run, entry->data));
     }
     return STATUS_OK;
 }
@@ -163,9 +164,7 @@ enum status weights_import(const char *path, const char *prefix, struct params *
         status = import_param(&import, &params->table[i]);
     }
     if (status >= 0 && head->copy != NULL) {
-        parameters_word_embedding(shape, &wte);
-        wte.type = params->type;
-        wte.weight = head->copy;
+        parameters_head_copy(shape, params, head, &wte);
         status = import_param(&import, &wte);
     }
     safetensors_close(&file);

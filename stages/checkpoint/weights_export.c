@@ -118,7 +118,8 @@ static enum status check_header(const struct file_shared *shared,
 struct part {
     struct file_shared *shared;
     const struct piece_watch *watch;
-    size_t undrained; /* bytes that were not handed to the disk yet */
+    size_t undrained;           /* bytes that were not handed to the disk yet */
+    struct piece_reader reader; /* of the main params' memory */
 };
 
 static enum status put_piece(struct part *part, size_t at, const void *bytes, size_t count)
@@ -133,14 +134,16 @@ static enum status put_piece(struct part *part, size_t at, const void *bytes, si
     return STATUS_OK;
 }
 
-static enum status put_bytes(struct part *part, size_t at, const void *bytes, size_t count)
+static enum status put_bytes(struct part *part, size_t at, const void *from, size_t count)
 {
     size_t done = 0;
 
     while (done < count) {
         size_t piece = pieces_next(count - done);
+        const void *bytes = NULL;
 
-        TRY(put_piece(part, at + done, (const char *)bytes + done, piece));
+        TRY(piece_read(&part->reader, (const char *)from + done, piece, &bytes));
+        TRY(put_piece(part, at + done, bytes, piece));
         done += piece;
     }
     return STATUS_OK;
@@ -182,7 +185,8 @@ static bool writes(const struct weights_file *file, const struct param *param)
 static enum status put_params(struct file_shared *shared, const struct safetensors_layout *layout,
                               const struct weights_file *file, const struct params *params)
 {
-    struct part part = {.shared = shared, .watch = file->watch};
+    struct part part = {
+        .shared = shared, .watch = file->watch, .reader = {.device = params->device}};
     enum status status = STATUS_OK;
 
     for (int32_t i = 0; i < params->count; i++) {
@@ -192,6 +196,7 @@ static enum status put_params(struct file_shared *shared, const struct safetenso
             status = put_param(&part, layout->at[i], param);
         }
     }
+    piece_reader_release(&part.reader);
     return status;
 }
 

@@ -180,6 +180,7 @@ static enum status allocate_buffers(struct loader *loader)
     TRY(count_elements(&loader->config, &elements));
     arena_measure(&loader->arena, "data loader");
     carve(&loader->arena, &loader->config, elements, loader->buffers);
+    arena_put_on(&loader->arena, loader->config.device, DEVICE_HOST);
     TRY(arena_allocate(&loader->arena, true));
     carve(&loader->arena, &loader->config, elements, loader->buffers);
     return STATUS_OK;

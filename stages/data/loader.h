@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "stages/data/dataset.h"
 #include "stages/data/sampler.h"
+#include "tensor/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,6 +42,8 @@ struct loader_config {
     bool wants_tokens;
     bool wants_types; /* with tokens, of a data set that has types */
     bool wants_targets;
+    /* Borrows until close: copies its batches beside its work, so that they lie where it can. NULL: nobody does. */
+    struct device *device;
     int64_t consumed; /* where the run begins */
     /* Whole-set evaluation: numbers from `limit` on are padding: token 0, type 0, mask 0. INT64_MAX for
      * none. */

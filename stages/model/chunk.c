@@ -1,7 +1,5 @@
 #include "stages/model/chunk.h"
 
-#include <string.h>
-
 #include "base/check.h"
 #include "stages/model/own_rows.h"
 #include "tensor/kernels.h"
@@ -23,9 +21,9 @@ static bool is_empty(const struct chunk *chunk)
     return chunk->range.layers == 0 && !chunk->range.has_head && !chunk->range.has_embedding;
 }
 
-static void hand_on(const struct chunk *chunk, void *to, const void *from)
+static enum status hand_on(const struct chunk *chunk, void *to, const void *from)
 {
-    memcpy(to, from, model_message_bytes(&chunk->shape));
+    return device_copy(chunk->device, to, from, model_message_bytes(&chunk->shape));
 }
 
 static struct embedding_shape embedding_shape_of(const struct model_shape *shape)
@@ -170,10 +168,7 @@ static enum status run_layers(struct chunk *chunk, struct chunk_slot *slot,
         TRY(layer_forward(&layer, &stash, forward_input(chunk, slot, io, i),
                           forward_output(chunk, slot, io, i)));
     }
-    if (is_empty(chunk)) {
-        hand_on(chunk, io->output, slot->input);
-    }
-    return STATUS_OK;
+    return is_empty(chunk) ? hand_on(chunk, io->output, slot->input) : STATUS_OK;
 }
 
 /* What F has left out of the slot, in the order in which F made it. The output that F sent has no
@@ -229,7 +224,8 @@ static struct head head_of(const struct chunk *chunk, float loss_seed)
 
 /* The final norm, the head, and its dX in place of the norm's output. With own rows the head reads
  * gathered ones, and its dX is summed for own ones when all blocks have added to it. */
-static enum status head_forward(struct chunk *chunk, struct chunk_slot *slot, struct chunk_io *io)
+static enum status head_forward(struct chunk *chunk, struct chunk_slot *slot,
+                                const struct chunk_io *io)
 {
     const struct model_shape *shape = &chunk->shape;
     const struct layer_scratch *scratch = &chunk->workspace->scratch;
@@ -239,17 +235,17 @@ static enum status head_forward(struct chunk *chunk, struct chunk_slot *slot, st
 
     TRY(final_norm(chunk, slot, io));
     if (!shape->splits_rows) {
-        return head_train(&head, slot->final, io->targets, io->mask, &io->loss_sum);
+        return head_train(&head, slot->final, io->targets, io->mask, io->loss_sum);
     }
     TRY(own_rows_gather(shape, scratch, slot->final, &all));
-    TRY(head_train_partial(&head, all, io->targets, io->mask, &io->loss_sum));
+    TRY(head_train_partial(&head, all, io->targets, io->mask, io->loss_sum));
     TRY(own_rows_sum(shape, scratch, scratch->hidden, &dx));
     return device_kernels(chunk->device)
         ->convert(slot->final, shape->type, dx, DTYPE_FP32, message_elems(chunk),
                   device_stream(chunk->device));
 }
 
-enum status chunk_forward(struct chunk *chunk, int32_t slot_index, struct chunk_io *io)
+enum status chunk_forward(struct chunk *chunk, int32_t slot_index, const struct chunk_io *io)
 {
     struct chunk_slot *slot = &chunk->slots[slot_index];
 
@@ -261,7 +257,7 @@ enum status chunk_forward(struct chunk *chunk, int32_t slot_index, struct chunk_
     return head_forward(chunk, slot, io);
 }
 
-enum status chunk_evaluate(struct chunk *chunk, int32_t slot_index, struct chunk_io *io)
+enum status chunk_evaluate(struct chunk *chunk, int32_t slot_index, const struct chunk_io *io)
 {
     struct chunk_slot *slot = &chunk->slots[slot_index];
     struct head head = head_of(chunk, 0.0F);
@@ -274,7 +270,7 @@ enum status chunk_evaluate(struct chunk *chunk, int32_t slot_index, struct chunk
     }
     TRY(final_norm(chunk, slot, io));
     TRY(own_rows_gather(&chunk->shape, &chunk->workspace->scratch, slot->final, &all));
-    return head_evaluate(&head, all, io->targets, io->mask, &io->loss_sum);
+    return head_evaluate(&head, all, io->targets, io->mask, io->loss_sum);
 }
 
 /* Where the gradient at the input of layer i goes: into the set, or out to the previous stage. */
@@ -330,10 +326,7 @@ enum status chunk_backward_input(struct chunk *chunk, int32_t slot_index, int32_
         TRY(layer_backward_input(&layer, &stash, &set->layers[i], backward_input(slot, set, i),
                                  layer_doutput(chunk, set, io, i), layer_dinput(set, io, i)));
     }
-    if (is_empty(chunk)) {
-        hand_on(chunk, io->dinput, io->doutput);
-    }
-    return STATUS_OK;
+    return is_empty(chunk) ? hand_on(chunk, io->dinput, io->doutput) : STATUS_OK;
 }
 
 /* The gradient of the embedding's output: below the layers, or, without layers, the chunk's dY. */

@@ -87,17 +87,18 @@ struct chunk_hook {
 
 /* The two ends of a micro-batch's way through the chunk; what does not apply is NULL. */
 struct chunk_io {
-    const void *input;             /* F: (n,C), from the previous virtual stage */
-    void *output;                  /* F: (n,C), for the next virtual stage */
-    const void *doutput;           /* I, W: (n,C), from the next virtual stage */
-    void *dinput;                  /* I: (n,C), for the previous virtual stage */
-    const int32_t *tokens;         /* F: (B,T), with the embedding */
-    const int32_t *types;          /* F: (B,T), with the embedding of a model with token types */
-    const int32_t *targets;        /* F: (B,T), with the head */
-    const float *mask;             /* F: (B,T), with the head */
-    int64_t first_sample;          /* running number, in the whole run, of the first sequence */
-    float loss_seed;               /* F, with the head: loss scale / targets of the global batch */
-    double loss_sum;               /* F, with the head: written */
+    const void *input;      /* F: (n,C), from the previous virtual stage */
+    void *output;           /* F: (n,C), for the next virtual stage */
+    const void *doutput;    /* I, W: (n,C), from the next virtual stage */
+    void *dinput;           /* I: (n,C), for the previous virtual stage */
+    const int32_t *tokens;  /* F: (B,T), with the embedding */
+    const int32_t *types;   /* F: (B,T), with the embedding of a model with token types */
+    const int32_t *targets; /* F: (B,T), with the head */
+    const float *mask;      /* F: (B,T), with the head */
+    int64_t first_sample;   /* running number, in the whole run, of the first sequence */
+    float loss_seed;        /* F, with the head: loss scale / targets of the global batch */
+    double *
+        loss_sum; /* F, with the head: losses are added here; DEVICE_HOST, whole behind device_wait() */
     const struct chunk_hook *hook; /* W; may be NULL */
 };
 
@@ -117,10 +118,10 @@ enum status chunk_gather(struct chunk *chunk, bool backward, bool counts, size_t
 /* RELEASE: F or I has ended. */
 void chunk_give_back(struct chunk *chunk);
 
-enum status chunk_forward(struct chunk *chunk, int32_t slot, struct chunk_io *io);
+enum status chunk_forward(struct chunk *chunk, int32_t slot, const struct chunk_io *io);
 
 /* F without gradients and without dropout: the slot is free again when it returns. */
-enum status chunk_evaluate(struct chunk *chunk, int32_t slot, struct chunk_io *io);
+enum status chunk_evaluate(struct chunk *chunk, int32_t slot, const struct chunk_io *io);
 
 enum status chunk_backward_input(struct chunk *chunk, int32_t slot, int32_t gradient,
                                  const struct chunk_io *io);

@@ -128,9 +128,12 @@ enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
 
 enum status chunk_allocate(struct chunk *chunk)
 {
-    TRY(arena_allocate(&chunk->stash, true));
-    TRY(arena_allocate(&chunk->kept, true));
-    TRY(arena_allocate(&chunk->again, true));
+    struct arena *arenas[] = {&chunk->stash, &chunk->kept, &chunk->again};
+
+    for (size_t i = 0; i < sizeof(arenas) / sizeof(arenas[0]); i++) {
+        arena_put_on(arenas[i], chunk->device, DEVICE_TENSORS);
+        TRY(arena_allocate(arenas[i], true));
+    }
     carve(chunk);
     return STATUS_OK;
 }

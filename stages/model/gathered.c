@@ -1,7 +1,6 @@
 #include "stages/model/gathered.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 
@@ -53,7 +52,10 @@ enum status gathered_prepare(struct gathered *gathered, const struct params *par
         return status_fail(STATUS_ERR_NO_MEMORY, "places of %zu layers", shape->L);
     }
     parameters_index_layers(params, shape->L, gathered->layers);
-    TRY(arena_allocate(&gathered->arena, true));
+    if (gathered->arena.memory == NULL) {
+        arena_put_on(&gathered->arena, gathered->device, DEVICE_TENSORS);
+        TRY(arena_allocate(&gathered->arena, true));
+    }
     carve(gathered, parameters_any_layer(params, shape->L));
     return STATUS_OK;
 }
@@ -94,8 +96,7 @@ static enum status read_slice(const struct gathered *gathered, const struct para
         (size_t)((const char *)param->weight - (const char *)comm_shared(gathered->comm));
 
     if (replica == gathered->index) {
-        memcpy(to, param->weight, bytes);
-        return STATUS_OK;
+        return device_copy(gathered->device, to, param->weight, bytes);
     }
     return bytes > 0 ? comm_read(gathered->comm, gathered->ranks[replica], offset, to, bytes)
                      : STATUS_OK;
@@ -125,6 +126,29 @@ static enum status gather_tensors(const struct gathered *gathered, const struct 
     return STATUS_OK;
 }
 
+/* Each replica puts its slice into its place of the whole, and all get all. */
+static enum status gather_together(struct gathered *gathered, const struct param *layer,
+                                   void *const *whole)
+{
+    struct comm_piece pieces[LAYER_TENSORS];
+    int32_t count = 0;
+
+    for (int i = 0; i < LAYER_TENSORS; i++) {
+        const struct param *param = &layer[i];
+
+        if (!param->scattered) {
+            continue;
+        }
+        TRY(device_copy(gathered->device, dtype_at(whole[i], param->type, param->own_first),
+                        param->weight, param->own_elems * dtype_bytes(param->type)));
+        pieces[count++] = (struct comm_piece){
+            .data = whole[i], .elems = param->elems, .elem_bytes = dtype_bytes(param->type)};
+    }
+    gathered->in_group += gathered->layer_bytes;
+    return comm_all_gather_pieces(gathered->group, pieces, count, gathered->cancel,
+                                  gathered->deadline_ns);
+}
+
 enum status gathered_layer(struct gathered *gathered, int32_t number, int32_t place)
 {
     int32_t first = gathered->layers[number];
@@ -135,7 +159,9 @@ enum status gathered_layer(struct gathered *gathered, int32_t number, int32_t pl
         return STATUS_OK;
     }
     gathered->held[place] = -1;
-    TRY(gather_tensors(gathered, &gathered->table[first], gathered->whole[place]));
+    TRY(comm_reads(gathered->comm)
+            ? gather_tensors(gathered, &gathered->table[first], gathered->whole[place])
+            : gather_together(gathered, &gathered->table[first], gathered->whole[place]));
     gathered->held[place] = number;
     gathered->bytes += gathered->counts ? gathered->layer_bytes : 0;
     return STATUS_OK;

@@ -11,7 +11,7 @@
  * the others' slices where they lie, and nobody waits for anybody: weights change in STEP alone,
  * before which all replicas have met in REDUCE, behind their last F and I; and behind their updates
  * they meet again to gather what is whole everywhere (replicas_gather()), so that the next step
- * reads what all have updated.
+ * reads what all have updated. On a device a layer is a collective, into places that lie in the shared block.
  */
 #ifndef STAGES_MODEL_GATHERED_H
 #define STAGES_MODEL_GATHERED_H
@@ -25,6 +25,7 @@
 #include "stages/model/parameters.h"
 #include "stages/model/shape.h"
 #include "tensor/arena.h"
+#include "tensor/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,8 +34,12 @@ extern "C" {
 #define GATHERED_PLACES 2
 
 struct gathered {
+    struct device *device;             /* borrows */
     struct comm *comm;                 /* borrows */
     int32_t ranks[COMM_GROUP_MEMBERS]; /* of the replicas, in dp order */
+    struct group *group;         /* borrows; of the replicas, where peers' blocks cannot be read */
+    const struct cancel *cancel; /* borrows */
+    int64_t deadline_ns;         /* of the run */
     int32_t replicas;
     int32_t index;             /* this one */
     const struct param *table; /* borrows; of the rank's params */
@@ -46,6 +51,7 @@ struct gathered {
     size_t layer_bytes;                          /* of what is gathered of a layer */
     bool open;
     bool counts;
+    uint64_t in_group; /* bytes of the layers that were collectives of `group`, all of them */
     uint64_t bytes; /* of the layers gathered while they counted: whole ones, as of a collective */
 };
 

@@ -1,7 +1,6 @@
 #include "stages/model/head.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 /* Two head_rows make the 64 bytes that a gathered piece is a multiple of. */
 static size_t gathered_rows(size_t rows)
@@ -15,6 +14,7 @@ void head_buffers_carve(struct head_buffers *buffers, const struct head_shape *s
     size_t rows = shape->rows < HEAD_BLOCK_ROWS ? shape->rows : HEAD_BLOCK_ROWS;
 
     buffers->logits = arena_take_floats(arena, rows * head_logits_stride(shape));
+    buffers->losses = arena_take(arena, rows, sizeof(*buffers->losses));
     buffers->rows = arena_take(tp > 1 ? shared : arena, (size_t)tp * gathered_rows(rows),
                                sizeof(struct head_row));
 }
@@ -29,8 +29,12 @@ static struct head_shape block_at(const struct head *head, size_t first)
     return block;
 }
 
-static bool any_target(const float *mask, size_t rows)
+/* Where the mask is not the host's to read a block counts as one with targets: it then adds zeros. */
+static bool any_target(const struct head *head, const float *mask, size_t rows)
 {
+    if (!device_tensors_are_here(head->device)) {
+        return true;
+    }
     for (size_t i = 0; i < rows; i++) {
         if (mask[i] != 0.0F) {
             return true;
@@ -52,17 +56,13 @@ static enum status block_forward(const struct head *head, const struct head_shap
         .shards = (size_t)head->tp->size,
         .shard = (size_t)head->tp->index,
     };
-    double losses[HEAD_BLOCK_ROWS];
 
     TRY(ops->head_logits(head->buffers.logits, head->buffers.rows + all.shard * all.stride, x,
                          head->weight, targets, mask, block, head->type, stream));
     TRY(tensor_parallel_gather(head->tp, head->buffers.rows, all.stride * sizeof(struct head_row)));
-    TRY(ops->head_loss(head->buffers.logits, losses, &all, targets, mask, block, gradients,
-                       stream));
-    for (size_t i = 0; i < block->rows; i++) {
-        *loss_sum += losses[i];
-    }
-    return STATUS_OK;
+    TRY(ops->head_loss(head->buffers.logits, head->buffers.losses, &all, targets, mask, block,
+                       gradients, head->type, stream));
+    return ops->head_add_losses(loss_sum, head->buffers.losses, block->rows, stream);
 }
 
 static enum status block_backward(const struct head *head, const struct head_shape *block, void *x)
@@ -80,64 +80,57 @@ static enum status block_backward(const struct head *head, const struct head_sha
 }
 
 enum status head_train(const struct head *head, void *x, const int32_t *targets, const float *mask,
-                       double *loss_sum_out)
+                       double *loss_sum)
 {
     size_t C = head->shape.hidden;
-    double loss_sum = 0.0;
 
     for (size_t row = 0; row < head->shape.rows; row += HEAD_BLOCK_ROWS) {
         struct head_shape block = block_at(head, row);
         void *rows = dtype_at(x, head->type, row * C);
 
-        if (!any_target(mask + row, block.rows)) {
-            memset(rows, 0, block.rows * C * dtype_bytes(head->type));
+        if (!any_target(head, mask + row, block.rows)) {
+            TRY(device_zero(head->device, rows, block.rows * C * dtype_bytes(head->type)));
             continue;
         }
-        TRY(block_forward(head, &block, rows, targets + row, mask + row, true, &loss_sum));
+        TRY(block_forward(head, &block, rows, targets + row, mask + row, true, loss_sum));
         TRY(block_backward(head, &block, rows));
     }
-    *loss_sum_out = loss_sum;
     return STATUS_OK;
 }
 
 enum status head_train_partial(const struct head *head, const void *x, const int32_t *targets,
-                               const float *mask, double *loss_sum_out)
+                               const float *mask, double *loss_sum)
 {
     const struct kernel_ops *ops = device_kernels(head->device);
     size_t C = head->shape.hidden;
-    double loss_sum = 0.0;
 
     for (size_t row = 0; row < head->shape.rows; row += HEAD_BLOCK_ROWS) {
         struct head_shape block = block_at(head, row);
         const void *rows = dtype_const_at(x, head->type, row * C);
         float *dx = head->hidden + row * C;
 
-        if (!any_target(mask + row, block.rows)) {
-            memset(dx, 0, block.rows * C * sizeof(*dx));
+        if (!any_target(head, mask + row, block.rows)) {
+            TRY(device_zero(head->device, dx, block.rows * C * sizeof(*dx)));
             continue;
         }
-        TRY(block_forward(head, &block, rows, targets + row, mask + row, true, &loss_sum));
+        TRY(block_forward(head, &block, rows, targets + row, mask + row, true, loss_sum));
         TRY(ops->head_backward(dx, head->gradient, rows, head->buffers.logits, head->weight, &block,
                                head->type, device_stream(head->device)));
     }
-    *loss_sum_out = loss_sum;
     return STATUS_OK;
 }
 
 enum status head_evaluate(const struct head *head, const void *x, const int32_t *targets,
-                          const float *mask, double *loss_sum_out)
+                          const float *mask, double *loss_sum)
 {
-    double loss_sum = 0.0;
-
     for (size_t row = 0; row < head->shape.rows; row += HEAD_BLOCK_ROWS) {
         struct head_shape block = block_at(head, row);
 
-        if (!any_target(mask + row, block.rows)) {
+        if (!any_target(head, mask + row, block.rows)) {
             continue;
         }
         TRY(block_forward(head, &block, dtype_const_at(x, head->type, row * head->shape.hidden),
-                          targets + row, mask + row, false, &loss_sum));
+                          targets + row, mask + row, false, loss_sum));
     }
-    *loss_sum_out = loss_sum;
     return STATUS_OK;
 }

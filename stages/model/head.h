@@ -30,6 +30,7 @@ extern "C" {
 /* What a block is worked on in; nothing in it outlives the call. */
 struct head_buffers {
     float *logits;         /* (block,stride) */
+    double *losses;        /* (block) */
     struct head_row *rows; /* (tp,block), the block an even number of rows: pieces of 64 bytes */
 };
 
@@ -53,18 +54,19 @@ void head_buffers_carve(struct head_buffers *buffers, const struct head_shape *s
                         struct arena *arena, struct arena *shared);
 
 /* x (N,C) is read and, block by block, replaced by its gradient; the head's gradient +=;
- * *loss_sum_out = the sum over unmasked rows of -log p(target), not scaled by loss_seed. */
+ * *loss_sum += the sum over unmasked rows of -log p(target), not scaled by loss_seed. loss_sum is of DEVICE_HOST, and
+ * whole behind device_wait(). */
 enum status head_train(const struct head *head, void *x, const int32_t *targets, const float *mask,
-                       double *loss_sum_out);
+                       double *loss_sum);
 
 /* The same, but x is only read, and head->hidden (N,C) becomes what this shard has of its gradient, a
  * part of the sum over the shards: for callers that want that sum for their own rows. */
 enum status head_train_partial(const struct head *head, const void *x, const int32_t *targets,
-                               const float *mask, double *loss_sum_out);
+                               const float *mask, double *loss_sum);
 
 /* The same without gradients; x is only read. */
 enum status head_evaluate(const struct head *head, const void *x, const int32_t *targets,
-                          const float *mask, double *loss_sum_out);
+                          const float *mask, double *loss_sum);
 
 #ifdef __cplusplus
 }

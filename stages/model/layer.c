@@ -86,7 +86,8 @@ static struct attention_shape attention_shape_of(const struct model_shape *shape
 }
 
 void layer_scratch_carve(struct layer_scratch *scratch, const struct model_shape *shape,
-                         int threads, struct arena *arena, struct arena *shared)
+                         const struct kernel_ops *kernels, int threads, struct arena *arena,
+                         struct arena *shared)
 {
     struct attention_shape attention = attention_shape_of(shape);
     size_t elems = model_rows(shape) * shape->C;
@@ -95,7 +96,8 @@ void layer_scratch_carve(struct layer_scratch *scratch, const struct model_shape
     if (shape->splits_rows) {
         scratch->gathered = model_take(shape, shared, elems);
     }
-    scratch->attention = arena_take_floats(arena, attention_workspace_floats(&attention, threads));
+    scratch->attention =
+        arena_take_floats(arena, kernels->attention_workspace(&attention, threads));
     scratch->norm = arena_take_floats(arena, layernorm_partials_floats(shape->C, threads));
     if (shape->drop_below > 0) {
         scratch->dropped = model_take(shape, arena, model_own_rows(shape) * shape->C);

@@ -68,11 +68,12 @@ struct layer_gradients {
 /* Scratch of one rank, used by one action at a time. */
 struct layer_scratch {
     const struct tensor_parallel *tp; /* borrows */
+    struct device *device;            /* borrows */
     /* (N,C): what is rounded, or summed over the shards, before others read it; so it lies where
      * all shards can read it. */
     float *hidden;
     void *gathered;   /* (N,C), likewise: own rows of all shards; with sequence parallelism only */
-    float *attention; /* attention_workspace_floats() */
+    float *attention; /* kernel_ops.attention_workspace() */
     float *norm;      /* layernorm_partials_floats() */
     void *dropped;    /* (n,C): a gradient behind a mask; with dropout only */
 };
@@ -97,7 +98,8 @@ void layer_stash_carve_again(struct layer_stash *stash, const struct model_shape
 void layer_gradients_carve(struct layer_gradients *gradients, const struct model_shape *shape,
                            struct arena *arena);
 void layer_scratch_carve(struct layer_scratch *scratch, const struct model_shape *shape,
-                         int threads, struct arena *arena, struct arena *shared);
+                         const struct kernel_ops *kernels, int threads, struct arena *arena,
+                         struct arena *shared);
 
 /* The whole of a stash: what `kept` has from there, the rest from `other`. */
 struct layer_stash layer_stash_join(const struct layer_stash *kept,

@@ -1,6 +1,8 @@
 #include "stages/model/linear.h"
 
+#include "tensor/device.h"
 #include "tensor/gemm.h"
+#include "tensor/kernels.h"
 
 enum status linear_forward(void *y, enum dtype y_type, const void *x, const void *w,
                            const struct linear_shape *shape, struct device *device)
@@ -24,7 +26,7 @@ enum status linear_forward(void *y, enum dtype y_type, const void *x, const void
         .ldc = shape->M,
     };
 
-    return gemm_run(&gemm, device_stream(device));
+    return device_kernels(device)->gemm(&gemm, device_stream(device));
 }
 
 enum status linear_backward_input(void *dx, enum dtype dx_type, const void *dy, const void *w,
@@ -49,7 +51,7 @@ enum status linear_backward_input(void *dx, enum dtype dx_type, const void *dy, 
         .ldc = shape->K,
     };
 
-    return gemm_run(&gemm, device_stream(device));
+    return device_kernels(device)->gemm(&gemm, device_stream(device));
 }
 
 enum status linear_backward_weight(float *dw, const void *x, const void *dy,
@@ -74,5 +76,5 @@ enum status linear_backward_weight(float *dw, const void *x, const void *dy,
         .ldc = shape->M,
     };
 
-    return gemm_run(&gemm, device_stream(device));
+    return device_kernels(device)->gemm(&gemm, device_stream(device));
 }

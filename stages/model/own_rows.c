@@ -1,7 +1,5 @@
 #include "stages/model/own_rows.h"
 
-#include <string.h>
-
 #include "base/check.h"
 
 enum status own_rows_gather(const struct model_shape *shape, const struct layer_scratch *scratch,
@@ -13,8 +11,8 @@ enum status own_rows_gather(const struct model_shape *shape, const struct layer_
         *all_out = own;
         return STATUS_OK;
     }
-    memcpy(dtype_at(scratch->gathered, shape->type, shape->shard * elems), own,
-           elems * dtype_bytes(shape->type));
+    TRY(device_copy(scratch->device, dtype_at(scratch->gathered, shape->type, shape->shard * elems),
+                    own, elems * dtype_bytes(shape->type)));
     TRY(tensor_parallel_share(scratch->tp, scratch->gathered, shape->shards * elems, shape->type));
     *all_out = scratch->gathered;
     return STATUS_OK;
@@ -40,14 +38,22 @@ size_t own_rows_reduced(const struct params *params)
     return elems;
 }
 
-/* The tensors from `first` that fit into `room` floats one behind the other, into `packed` or back
- * from there; *elems_out is what they have. Returns the one behind the last. */
-static int32_t copy_some(const struct params *params, int32_t first, float *packed, size_t room,
-                         bool back, size_t *elems_out)
-{
-    size_t used = 0;
-    int32_t i = first;
+/* Gradients on their way into the sum over the shards, and back. */
+struct packed {
+    struct device *device;
+    float *floats;
+    size_t room;
+    size_t used;
+};
 
+/* The tensors from *next on that fit, one behind the other, into the room or `back` from there; *next
+ * moves behind them. */
+static enum status copy_some(struct packed *packed, const struct params *params, bool back,
+                             int32_t *next)
+{
+    int32_t i = *next;
+
+    packed->used = 0;
     for (; i < params->count; i++) {
         const struct param *param = &params->table[i];
         size_t bytes = param->elems * sizeof(float);
@@ -55,36 +61,32 @@ static int32_t copy_some(const struct params *params, int32_t first, float *pack
         if (!param->by_rows) {
             continue;
         }
-        if (param->elems > room - used) {
+        if (param->elems > packed->room - packed->used) {
             break;
         }
-        if (back) {
-            memcpy(param->grad, packed + used, bytes);
-        } else {
-            memcpy(packed + used, param->grad, bytes);
-        }
-        used += param->elems;
+        TRY(back ? device_copy(packed->device, param->grad, packed->floats + packed->used, bytes)
+                 : device_copy(packed->device, packed->floats + packed->used, param->grad, bytes));
+        packed->used += param->elems;
     }
-    *elems_out = used;
-    return i;
+    *next = i;
+    return STATUS_OK;
 }
 
 /* The sums over the shards of as many tensors from *first on as fit; *first moves behind them. */
 static enum status reduce_some(const struct model_shape *shape, const struct layer_scratch *scratch,
                                const struct params *params, int32_t *first)
 {
-    size_t room = model_rows(shape) * shape->C;
-    size_t elems = 0;
-    int32_t end = copy_some(params, *first, scratch->hidden, room, false, &elems);
+    struct packed packed = {
+        .device = scratch->device, .floats = scratch->hidden, .room = model_rows(shape) * shape->C};
+    int32_t end = *first;
 
+    TRY(copy_some(&packed, params, false, &end));
     ENSURE(end > *first, "%s has %zu elements, room is for %zu", params->table[*first].name,
-           params->table[*first].elems, room);
-    if (elems > 0) {
-        TRY(tensor_parallel_sum(scratch->tp, scratch->hidden, elems));
+           params->table[*first].elems, packed.room);
+    if (packed.used > 0) {
+        TRY(tensor_parallel_sum(scratch->tp, scratch->hidden, packed.used));
     }
-    (void)copy_some(params, *first, scratch->hidden, room, true, &elems);
-    *first = end;
-    return STATUS_OK;
+    return copy_some(&packed, params, true, first);
 }
 
 enum status own_rows_reduce(const struct model_shape *shape, const struct layer_scratch *scratch,

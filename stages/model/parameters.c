@@ -171,9 +171,13 @@ static struct param vocabulary_table(const struct model_shape *shape, const char
     return param;
 }
 
-void parameters_word_embedding(const struct model_shape *shape, struct param *param_out)
+void parameters_head_copy(const struct model_shape *shape, const struct params *params,
+                          const struct head_memory *head, struct param *param_out)
 {
     *param_out = vocabulary_table(shape, "wte.weight", SITE_WTE, 0);
+    param_out->type = params->type;
+    param_out->device = params->device;
+    param_out->weight = head->copy;
 }
 
 /* A table of the embedding that every shard has whole. */
@@ -195,11 +199,10 @@ static struct param common_table(const struct model_shape *shape, const char *na
 
 static enum status add_embedding(struct params *params, const struct model_shape *shape)
 {
-    struct param wte;
+    struct param wte = vocabulary_table(shape, "wte.weight", SITE_WTE, 0);
     struct param wpe = common_table(shape, "wpe.weight", shape->positions, SITE_WPE);
     struct param wtt = common_table(shape, "wtt.weight", shape->types, SITE_WTT);
 
-    parameters_word_embedding(shape, &wte);
     TRY(params_add(params, &wte));
     TRY(params_add(params, &wpe));
     return shape->types > 0 ? params_add(params, &wtt) : STATUS_OK;

@@ -96,8 +96,9 @@ enum status chunk_tensors_init(struct chunk_tensors *weights, struct chunk_tenso
                                const struct chunk_range *range);
 void chunk_tensors_release(struct chunk_tensors *tensors);
 
-/* The word embedding's rule, for a head's copy that has no entry in the table. */
-void parameters_word_embedding(const struct model_shape *shape, struct param *param_out);
+/* The word embedding's rule, of a head's copy, which has no entry in `params` and is of their format and device. */
+void parameters_head_copy(const struct model_shape *shape, const struct params *params,
+                          const struct head_memory *head, struct param *param_out);
 
 #ifdef __cplusplus
 }

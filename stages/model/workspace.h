@@ -33,13 +33,13 @@ struct workspace {
 };
 
 /* Plans both blocks; `has_head`: a chunk of this rank has the head; `recompute`: of the chunk that
- * leaves out most. */
+ * leaves out most; `kernels`: those that will work in it. */
 void workspace_measure(struct workspace *workspace, const struct model_shape *shape, bool has_head,
-                       enum recompute recompute, int threads);
+                       enum recompute recompute, const struct kernel_ops *kernels, int threads);
 
 /* After both blocks have memory. */
 void workspace_place(struct workspace *workspace, const struct model_shape *shape, bool has_head,
-                     enum recompute recompute, int threads);
+                     enum recompute recompute, const struct kernel_ops *kernels, int threads);
 
 void workspace_release(struct workspace *workspace);
 

@@ -23,37 +23,92 @@
 
 #include "base/status.h"
 #include "tensor/dtype.h"
-
-struct stream;
+#include "tensor/stream.h"
 
 /* ---- Launches. ---- */
 
+/* The cudaStream_t of `stream`; the default one for NULL, and for a team, over which tests run kernels. */
+static inline void *queue_of(const struct stream *stream)
+{
+    const struct gpu_queue *queue = stream != NULL ? stream_queue(stream) : NULL;
+
+    return queue != NULL ? queue->handle : NULL;
+}
+
 #ifdef __CUDACC__
 
-/* The queue that `stream` stands for; the default one for NULL. */
-extern "C" cudaStream_t stream_cuda(const struct stream *stream);
+/* What a kernel may have without being asked, on every GPU. */
+#define SHARED_BYTES_UNASKED (48U * 1024U)
 
-/* Starts kernel<<<grid, block>>>(...); the status of the function is that of the launch. */
-#define LAUNCH(kernel, grid, block, stream, ...)                             \
+#define LAUNCH_TRY(kernel, call)                                             \
     do {                                                                     \
-        (kernel)<<<(grid), (block), 0, stream_cuda(stream)>>>(__VA_ARGS__);  \
-        cudaError_t launch_error = cudaGetLastError();                       \
+        cudaError_t launch_error = (call);                                   \
         if (launch_error != cudaSuccess) {                                   \
+            (void)cudaGetLastError(); /* reported once */                    \
             return status_fail(STATUS_ERR_CUDA, "launching %s: %s", #kernel, \
                                cudaGetErrorString(launch_error));            \
         }                                                                    \
-        return STATUS_OK;                                                    \
     } while (0)
+
+/* Starts kernel<<<grid, block>>>(...); the status of the function is that of the launch. */
+#define LAUNCH(kernel, grid, block, stream, ...) \
+    LAUNCH_SHARED(kernel, grid, block, 0U, stream, __VA_ARGS__)
+
+/* The same with `bytes` of SHARED_MEMORY(). */
+#define LAUNCH_SHARED(kernel, grid, block, bytes, stream, ...)                                     \
+    do {                                                                                           \
+        if ((bytes) > SHARED_BYTES_UNASKED) {                                                      \
+            LAUNCH_TRY(kernel,                                                                     \
+                       cudaFuncSetAttribute((kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, \
+                                            (int)(bytes)));                                        \
+        }                                                                                          \
+        (kernel)<<<(grid), (block), (bytes), (cudaStream_t)queue_of(stream)>>>(__VA_ARGS__);       \
+        LAUNCH_TRY(kernel, cudaGetLastError());                                                    \
+        return STATUS_OK;                                                                          \
+    } while (0)
+
+/* Names the bytes that LAUNCH_SHARED gave to the block. */
+#define SHARED_MEMORY(name) extern __shared__ __align__(128) unsigned char name[]
 
 #else
 
-#define LAUNCH(kernel, grid, block, stream, ...)                             \
-    do {                                                                     \
-        (void)(stream);                                                      \
-        on_host::launch((grid), (block), 0, [=] { (kernel)(__VA_ARGS__); }); \
-        return STATUS_OK;                                                    \
+#define LAUNCH(kernel, grid, block, stream, ...) \
+    LAUNCH_SHARED(kernel, grid, block, 0U, stream, __VA_ARGS__)
+
+#define LAUNCH_SHARED(kernel, grid, block, bytes, stream, ...)                                    \
+    do {                                                                                          \
+        const char *launch_error = on_host::launch_into(queue_of(stream), (grid), (block),        \
+                                                        (bytes), [=] { (kernel)(__VA_ARGS__); }); \
+        if (launch_error != NULL) {                                                               \
+            return status_fail(STATUS_ERR_CUDA, "launching %s: %s", #kernel, launch_error);       \
+        }                                                                                         \
+        return STATUS_OK;                                                                         \
     } while (0)
 
+#define SHARED_MEMORY(name) unsigned char *const name = (unsigned char *)on_host::shared_memory()
+
+#endif
+
+/* Before a loop of few rounds whose indices must be constants, so that what they index stays in registers. */
+#ifdef __CUDACC__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
+/* Before a loop of few rounds whose indices must be constants, so that what they index stays in registers. */
+#ifdef __CUDACC__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
+/* Before a loop over memory: as many rounds are under way at once. */
+#ifdef __CUDACC__
+#define PRAGMA(text)     _Pragma(#text)
+#define UNROLL_BY(times) PRAGMA(unroll times)
+#else
+#define UNROLL_BY(times)
 #endif
 
 #define WARP_LANES 32
@@ -154,6 +209,25 @@ static __device__ __forceinline__ void narrow(fp16 *out, float number)
     }
 #else
     out->bits = dtype_to_fp16(number);
+#endif
+}
+
+/* Rounded on their own, fused with nothing before or after. */
+static __device__ __forceinline__ float rounded_product(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+static __device__ __forceinline__ float rounded_sum(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fadd_rn(a, b);
+#else
+    return a + b;
 #endif
 }
 

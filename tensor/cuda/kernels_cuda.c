@@ -1,18 +1,51 @@
 #include "tensor/cuda/kernels_cuda.h"
 
+#include "tensor/cuda/gemm_cuda.h"
 #include "tensor/kernels.h"
 #include "tensor/kernels/adam.h"
 #include "tensor/kernels/add.h"
+#include "tensor/kernels/attention.h"
+#include "tensor/kernels/bias.h"
 #include "tensor/kernels/convert.h"
+#include "tensor/kernels/count_zeros.h"
+#include "tensor/kernels/dropout.h"
+#include "tensor/kernels/embedding.h"
+#include "tensor/kernels/gelu.h"
+#include "tensor/kernels/head.h"
 #include "tensor/kernels/layernorm.h"
+#include "tensor/kernels/residual.h"
+#include "tensor/kernels/sgd.h"
+#include "tensor/kernels/sum_squares.h"
 
 static const struct kernel_ops kernels = {
     .variant = "cuda",
     .convert = KERNEL(convert),
+    .gemm = gemm_cuda_run,
+    .embedding_forward = KERNEL(embedding_forward),
+    .embedding_backward = KERNEL(embedding_backward),
     .layernorm_forward = KERNEL(layernorm_forward),
     .layernorm_backward = KERNEL(layernorm_backward),
+    .bias_forward = KERNEL(bias_forward),
+    .bias_backward = KERNEL(bias_backward),
+    .bias_gelu_forward = KERNEL(bias_gelu_forward),
+    .gelu_forward = KERNEL(gelu_forward),
+    .bias_gelu_backward = KERNEL(bias_gelu_backward),
+    .bias_residual_forward = KERNEL(bias_residual_forward),
+    .dropout_forward = KERNEL(dropout_forward),
+    .dropout_backward = KERNEL(dropout_backward),
+    .bias_residual_dropout_forward = KERNEL(bias_residual_dropout_forward),
+    .attention_forward = KERNEL(attention_forward),
+    .attention_backward = KERNEL(attention_backward),
+    .attention_workspace = KERNEL(attention_workspace),
+    .head_logits = KERNEL(head_logits),
+    .head_loss = KERNEL(head_loss),
+    .head_add_losses = KERNEL(head_add_losses),
+    .head_backward = KERNEL(head_backward),
     .add = KERNEL(add),
+    .sum_squares = KERNEL(sum_squares),
     .adam = KERNEL(adam),
+    .sgd = KERNEL(sgd),
+    .count_zeros = KERNEL(count_zeros),
 };
 
 const struct kernel_ops *kernels_cuda(void)

@@ -10,8 +10,8 @@
  *   dout       (B,T,H·D)    read, fp32
  *   out        (B,T,H·D)    read; out, qkv and lse as the forward had and left them
  *   dqkv       (B,T,3·H·D)  overwritten, of `type`
- *   workspace               attention_workspace_floats(shape, threads of the stream), contents
- *                           neither read nor kept
+ *   workspace               kernel_ops.attention_workspace(shape, threads of the stream) floats,
+ *                           contents neither read nor kept
  *
  * s[q][k] = Q[q]·K[k] / sqrt(D) for k <= q, p = exp(s - lse[q]), out[q] = sum over k of p V[k];
  * the backward computes p again from lse, and ds = p (dout[q]·V[k] - dout[q]·out[q]). All of it in
@@ -25,11 +25,19 @@
  * S = ceil(T/8): squares of 8 by 8. So a mask follows from seed, site, layer, sample, head, q, k and
  * T alone. It is made again in the backward, never kept.
  *
- * Nothing aliases. The team shares the B·H heads; one member computes a head from end to end, so
- * the bits depend neither on the team nor on what else is in the batch. The workspace of a member
- * grows linearly with T: copies of one head's K and V, and blocks. Any B, T, H, D >= 0 is right;
+ * Nothing aliases. On the CPU the team shares the B·H heads; one member computes a head from end to
+ * end, so the bits depend neither on the team nor on what else is in the batch. The workspace of a
+ * member grows linearly with T: copies of one head's K and V, and blocks. Any B, T, H, D >= 0 is right;
  * D a multiple of 16 wastes nothing. What is not finite in V may reach earlier queries of its block,
  * as weights of zero are multiplied too, and so no dropout hides it. Cannot fail.
+ *
+ * On CUDA the same, but for this. What tensor cores multiply is of `type`: in a 16-bit type the
+ * weights are rounded to it before they meet V, and in the backward p' and dout before dV, dout before
+ * dout·V, and ds before dQ and dK (dout·out takes dout as it is); tests/tensor/naive_attention.h derives
+ * what that may make of a result. In fp32 nothing is rounded, TF32 neither. The workspace holds
+ * dout·out of all rows and the rounded dout. D is at most 256, else STATUS_ERR_UNSUPPORTED; 64, 128 and
+ * 256 waste nothing, and rows are read fastest where D is a multiple of 8. What is wrong of
+ * a launch is STATUS_ERR_CUDA.
  */
 #ifndef TENSOR_KERNELS_ATTENTION_H
 #define TENSOR_KERNELS_ATTENTION_H
@@ -42,6 +50,9 @@
 extern "C" {
 #endif
 
+/* On CUDA: the largest head that there are tiles for. */
+#define ATTENTION_CUDA_MOST_D 256
+
 enum status KERNEL(attention_forward)(void *out, float *lse, const void *qkv,
                                       const struct attention_shape *shape,
                                       const struct attention_dropout *dropout, float *workspace,
@@ -51,6 +62,7 @@ enum status KERNEL(attention_backward)(void *dqkv, const float *dout, const void
                                        const struct attention_shape *shape,
                                        const struct attention_dropout *dropout, float *workspace,
                                        enum dtype type, struct stream *stream);
+size_t KERNEL(attention_workspace)(const struct attention_shape *shape, int threads);
 
 #ifdef __cplusplus
 }

@@ -44,11 +44,3 @@ void attention_blocks_plan(const struct attention_shape *shape, struct attention
     blocks.dscore = take(&blocks, scores);
     *blocks_out = blocks;
 }
-
-size_t attention_workspace_floats(const struct attention_shape *shape, int threads)
-{
-    struct attention_blocks blocks;
-
-    attention_blocks_plan(shape, &blocks);
-    return blocks.floats * (size_t)threads;
-}

@@ -200,3 +200,11 @@ enum status KERNEL(attention_forward)(void *out, float *lse, const void *qkv,
     stream_run(stream, forward_part, &call);
     return STATUS_OK;
 }
+
+size_t KERNEL(attention_workspace)(const struct attention_shape *shape, int threads)
+{
+    struct attention_blocks blocks;
+
+    attention_blocks_plan(shape, &blocks);
+    return blocks.floats * (size_t)threads;
+}

@@ -3,7 +3,8 @@
  *
  *   in  (elems)  read
  *
- * *count_out = the elements that equal 0, of either sign. Cannot fail.
+ * *count_out = the elements that equal 0, of either sign. It is memory that the kernel reaches, as
+ * sum_squares has it. Cannot fail.
  */
 #ifndef TENSOR_KERNELS_COUNT_ZEROS_H
 #define TENSOR_KERNELS_COUNT_ZEROS_H

@@ -22,7 +22,8 @@
  * dwte[token - first_token] += dout[b][t] where this shard has the token; dwpe[t] += dout[b][t] and
  * dwtt[type] += dout[b][t] on every shard, as each has these tables; in ascending (b,t).
  *
- * The team shares rows forward and columns backward, so neither depends on its size.
+ * The team shares rows forward and columns backward, so neither depends on its size. On CUDA a block adds all
+ * rows of a token, without atomics and in the same order.
  */
 #ifndef TENSOR_KERNELS_EMBEDDING_H
 #define TENSOR_KERNELS_EMBEDDING_H
@@ -44,7 +45,8 @@ enum status KERNEL(embedding_forward)(float *out, const int32_t *tokens, const i
                                       struct stream *stream);
 
 /* STATUS_ERR_INVALID, before anything is written, for a token outside [0, whole_vocab) or a type
- * outside [0, types). */
+ * outside [0, types). On CUDA, where nobody waits to be told, such a token adds to no row of dwte and such a
+ * type to none of dwtt: the caller has checked the range. */
 enum status KERNEL(embedding_backward)(float *dwte, float *dwpe, float *dwtt, const void *dout,
                                        const int32_t *tokens, const int32_t *types,
                                        const struct embedding_shape *shape, enum dtype type,

@@ -22,7 +22,8 @@
  * relative precision where 1 + tanh cancels.
  *
  * The team shares rows or elements forward and columns backward; dbias adds the rows in ascending order, so
- * that no bit depends on the team. Any N and F. Cannot fail.
+ * that no bit depends on the team. On CUDA dbias adds in the order of bias_backward there. Any N and F. Cannot
+ * fail.
  */
 #ifndef TENSOR_KERNELS_GELU_H
 #define TENSOR_KERNELS_GELU_H

@@ -233,7 +233,8 @@ enum status KERNEL(head_logits)(float *logits, struct head_row *own, const void 
 
 enum status KERNEL(head_loss)(float *logits, double *losses, const struct head_rows *all,
                               const int32_t *targets, const float *mask,
-                              const struct head_shape *shape, bool gradients, struct stream *stream)
+                              const struct head_shape *shape, bool gradients, enum dtype type,
+                              struct stream *stream)
 {
     struct head_part part = {
         .shape = shape,
@@ -246,7 +247,18 @@ enum status KERNEL(head_loss)(float *logits, double *losses, const struct head_r
         .gradients = gradients,
     };
 
+    (void)type; /* dlogits are fp32 in every one */
     stream_run(stream, loss_part, &part);
+    return STATUS_OK;
+}
+
+enum status KERNEL(head_add_losses)(double *sum, const double *losses, size_t rows,
+                                    struct stream *stream)
+{
+    (void)stream;
+    for (size_t i = 0; i < rows; i++) {
+        *sum += losses[i];
+    }
     return STATUS_OK;
 }
 

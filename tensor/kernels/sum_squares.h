@@ -8,7 +8,10 @@
  *
  * The elements are cut into at most SUM_SQUARES_BLOCKS blocks whose edges depend on `elems` only,
  * each summed in fixed lanes, and the blocks are added in ascending order: the team's size changes
- * no bit. Cannot fail.
+ * no bit. On CUDA the lanes are a block's threads and the blocks are added in pairs, in a fixed order too.
+ *
+ * sum_out is memory that the kernel reaches: on CUDA the device's, or pinned. It is written when the stream
+ * has come to it. Cannot fail.
  */
 #ifndef TENSOR_KERNELS_SUM_SQUARES_H
 #define TENSOR_KERNELS_SUM_SQUARES_H

@@ -138,7 +138,7 @@ static void bench_attention(const struct bench *bench, size_t B, size_t T, enum 
     };
     const double product = (double)(B * H * D) * (double)T * (double)(T + 1);
 
-    work.workspace = numbers(attention_workspace_floats(&work.shape, bench->threads));
+    work.workspace = numbers(bench->ops->attention_workspace(&work.shape, bench->threads));
     printf("attention_forward\tB=%zu,T=%zu,H=%zu,D=%zu,%s,dropout=%g\t%.1f\tGFLOP/s\n", B, T, H, D,
            dtype_text(type), dropout,
            2.0 * product * 1e-9 / median_seconds(attention_forward, &work));
@@ -180,7 +180,7 @@ static enum status head_run(const struct head_work *work, bool gradients)
         TRY(ops->head_logits(work->logits, rows, x, work->wte, work->targets + row,
                              work->mask + row, &work->block, DTYPE_FP32, stream));
         TRY(ops->head_loss(work->logits, losses, &all, work->targets + row, work->mask + row,
-                           &work->block, gradients, stream));
+                           &work->block, gradients, DTYPE_FP32, stream));
         if (!gradients) {
             continue;
         }

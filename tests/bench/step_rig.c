@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "scheduler/simulate.h"
+#include "stages/backends.h"
 #include "stages/engine.h"
 
 #define TEXT_BYTES (1 << 20)
@@ -63,7 +64,7 @@ static enum status write_config(const char *path, const char *text, const struct
                   "model: {num_layers: %ld, hidden_size: %ld, num_heads: %ld, seq_len: %ld, "
                   "vocab_size: %ld, dropout: %g}\n"
                   "parallel: {pp: %ld, tp: %ld, dp: %ld, virtual_stages: %ld, schedule: %s, "
-                  "layers_per_stage: %s, embedding_sync: %s}\n"
+                  "layers_per_stage: %s, embedding_sync: %s, device: %s}\n"
                   "train: {steps: %ld, micro_batch_size: %ld, num_microbatches: %ld, threads: %ld, "
                   "recompute: %s, run_dir: unused}\n"
                   "precision: {dtype: %s}\n"
@@ -72,8 +73,9 @@ static enum status write_config(const char *path, const char *text, const struct
                   shape->layers, shape->hidden, shape->heads, shape->seq_len, shape->vocab,
                   shape->dropout, shape->pp, shape->tp, shape->dp, shape->virtual_stages,
                   shape->virtual_stages > 1 ? "interleaved_1f1b" : "1f1b", shape->split,
-                  shape->sync, shape->steps, shape->micro_batch_size, shape->microbatches,
-                  shape->threads, shape->recompute != NULL ? shape->recompute : "none",
+                  shape->sync, shape->device != NULL ? shape->device : "cpu", shape->steps,
+                  shape->micro_batch_size, shape->microbatches, shape->threads,
+                  shape->recompute != NULL ? shape->recompute : "none",
                   shape->dtype != NULL ? shape->dtype : "fp32", text);
     return fclose(file) == 0 ? STATUS_OK : status_fail(STATUS_ERR_IO, "cannot write %s", path);
 }
@@ -127,6 +129,10 @@ static int run_rank(const struct step_shape *shape, const char *directory, int32
     status = config_load(path, NULL, 0, &config);
     if (status >= 0) {
         options.config = config;
+        options.ordinal = backend_ordinal(rank);
+        status = backend_choose(config, &options.backend);
+    }
+    if (status >= 0) {
         status = engine_open(&options, &engine);
     }
     if (status >= 0) {

@@ -25,6 +25,7 @@ struct step_shape {
     const char *sync;  /* embedding_sync */
     const char *dtype; /* NULL: fp32; likewise none */
     const char *recompute;
+    const char *device; /* NULL: cpu */
     double dropout;
 };
 

@@ -34,6 +34,18 @@ int32_t pieces_lay(void *from, bool mixed, struct comm_piece *pieces)
     return SIZES;
 }
 
+void pieces_shift(const struct comm_piece *pieces, int32_t count, const void *from, void *to,
+                  struct comm_piece *shifted)
+{
+    for (int32_t i = 0; i < count; i++) {
+        size_t offset =
+            (size_t)((const unsigned char *)pieces[i].data - (const unsigned char *)from);
+
+        shifted[i] = pieces[i];
+        shifted[i].data = (unsigned char *)to + offset;
+    }
+}
+
 void pieces_write_element(const struct comm_piece *piece, int32_t i, size_t e, int32_t rank)
 {
     float number = rig_float(rank, (uint32_t)i, e);

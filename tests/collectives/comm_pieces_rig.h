@@ -26,6 +26,10 @@ void pieces_connect(struct rig_rank *self);
  * of 4 bytes an element, and, where `mixed`, every other one of 2. Returns their number. */
 int32_t pieces_lay(void *from, bool mixed, struct comm_piece *pieces);
 
+/* The same list as it lies from `to` on in place of `from`. */
+void pieces_shift(const struct comm_piece *pieces, int32_t count, const void *from, void *to,
+                  struct comm_piece *shifted);
+
 /* Element `e` of piece `i` as `rank` has it: as many bits of rig_float() as it has. */
 void pieces_write_element(const struct comm_piece *piece, int32_t i, size_t e, int32_t rank);
 void pieces_fill(const struct comm_piece *pieces, int32_t count, int32_t rank);

@@ -12,6 +12,13 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "collectives/comm_staged.h"
+#ifdef RIG_NCCL
+#include "collectives/cuda/comm_nccl.h"
+#include "tensor/cuda/device_cuda.h"
+#include "tests/emulated/fake_cuda.h"
+#include "tests/emulated/fake_nccl.h"
+#endif
 
 void rig_init(struct comm_rig *rig, int32_t world, bool crowded)
 {
@@ -20,6 +27,10 @@ void rig_init(struct comm_rig *rig, int32_t world, bool crowded)
     assert_non_null(mkdtemp(rig->directory));
     rig->world = world;
     rig->crowded = crowded;
+    rig->waves = RIG_WAVES;
+#ifdef RIG_NCCL
+    rig->left = fake_nccl_left();
+#endif
     rig->deadline_ns = clock_deadline(60.0);
     for (int32_t rank = 0; rank < RIG_RANKS_MOST; rank++) {
         rig->ranks[rank].rig = rig;
@@ -41,17 +52,92 @@ int rig_names(const struct comm_rig *rig)
     return names;
 }
 
+static void give_memory(struct rig_rank *self)
+{
+    for (int i = 0; i < RIG_LANES_MOST; i++) {
+        if (self->memory[i] != NULL && self->device != NULL) {
+            device_give(self->device, DEVICE_TENSORS, self->memory[i], self->memory_bytes[i]);
+        } else {
+            free(self->memory[i]);
+        }
+    }
+    free(self->host);
+}
+
+static void close_rank(struct rig_rank *self)
+{
+    comm_close(&self->comm);
+    give_memory(self);
+    device_close(&self->device);
+#ifdef RIG_NCCL
+    (void)control_close(&self->control);
+    RIG_EXPECT(self, self->gpu == NULL || fake_cuda_left() == 0);
+#endif
+}
+
+#ifdef RIG_NCCL
+/* Which the control plane leaves to whoever made the directory. */
+static void remove_socket(const struct comm_rig *rig)
+{
+    char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/control", rig->directory);
+    (void)unlink(path);
+}
+#endif
+
 void rig_release(struct comm_rig *rig)
 {
+#ifdef RIG_NCCL
+    rig_run(rig, close_rank); /* together: the end of a plane takes all */
+    rig_assert_no_notes(rig);
+    assert_int_equal(fake_nccl_left(), rig->left);
+    remove_socket(rig);
+#else
     for (int32_t rank = 0; rank < rig->world; rank++) {
-        comm_close(&rig->ranks[rank].comm);
+        close_rank(&rig->ranks[rank]);
     }
+#endif
     assert_int_equal(rig_names(rig), 0);
     assert_int_equal(rmdir(rig->directory), 0);
 }
 
+#ifdef RIG_NCCL
+static enum status open_nccl(struct rig_rank *self)
+{
+    const struct control_config control = {
+        .job_directory = self->rig->directory,
+        .rank = self->rank,
+        .world = self->rig->world,
+        .variant = "fake",
+        .device = "cuda",
+        .heartbeat_s = 1.0,
+        .dead_after_s = 60.0,
+        .stall_after_s = -1.0,
+        .start_timeout_s = 60.0,
+        .cancel = &self->lost,
+    };
+
+    /* Another order of the streams on the other kind of host. */
+    fake_cuda_reset((uint64_t)self->rank + (self->rig->crowded ? 100 : 1));
+    fake_cuda_share();
+    self->gpu = fake_cuda_gpu();
+    TRY(device_open(device_cuda(), &(struct device_config){.threads = 1}, &self->device));
+    TRY(control_open(&control, &self->control));
+    return comm_nccl_open(&(struct comm_nccl_config){.rank = self->rank,
+                                                     .world = self->rig->world,
+                                                     .waves = self->rig->waves,
+                                                     .device = self->device,
+                                                     .control = self->control},
+                          &self->comm);
+}
+#endif
+
 enum status rig_open(struct rig_rank *self)
 {
+#ifdef RIG_NCCL
+    return open_nccl(self);
+#else
     const struct comm_config config = {
         .job_directory = self->rig->directory,
         .rank = self->rank,
@@ -59,7 +145,51 @@ enum status rig_open(struct rig_rank *self)
         .crowded = self->rig->crowded,
     };
 
+#ifdef RIG_STAGED
+    TRY(device_open(device_cpu(), &(struct device_config){.threads = 1}, &self->device));
+    return comm_staged_open(&config, self->device, &self->comm);
+#else
     return comm_shm_open(&config, &self->comm);
+#endif
+#endif
+}
+
+void *rig_memory(struct rig_rank *self, int index, size_t bytes)
+{
+    if (self->memory[index] == NULL && self->device != NULL) {
+        (void)device_take(self->device, DEVICE_TENSORS, "test", bytes, &self->memory[index]);
+        self->memory_bytes[index] = bytes;
+    } else if (self->memory[index] == NULL) {
+        self->memory[index] = calloc(1, bytes);
+    }
+    return self->memory[index];
+}
+
+void *rig_host(struct rig_rank *self, size_t bytes)
+{
+    if (self->host == NULL) {
+        self->host = calloc(1, bytes);
+    }
+    return self->host;
+}
+
+static enum status move_bytes(struct rig_rank *self, void *to, const void *from, size_t bytes)
+{
+    if (self->device != NULL) {
+        return device_copy(self->device, to, from, bytes);
+    }
+    memcpy(to, from, bytes);
+    return STATUS_OK;
+}
+
+enum status rig_put(struct rig_rank *self, void *tensors, const void *host, size_t bytes)
+{
+    return move_bytes(self, tensors, host, bytes);
+}
+
+enum status rig_get(struct rig_rank *self, void *host, const void *tensors, size_t bytes)
+{
+    return move_bytes(self, host, tensors, bytes);
 }
 
 enum status rig_lane(struct rig_rank *self, int index, int32_t peer, int32_t direction, bool sends,
@@ -71,6 +201,8 @@ enum status rig_lane(struct rig_rank *self, int index, int32_t peer, int32_t dir
         .sends = sends,
         .landings = landings,
         .landing_bytes = bytes,
+        /* Neighbours: pairs of an even rank and the next, and of an odd one. */
+        .wave = (self->rank < peer ? self->rank : peer) % RIG_WAVES,
     };
 
     return comm_lane_open(self->comm, &config, &self->lanes[index]);
@@ -103,6 +235,11 @@ static void *run_rank(void *context)
 {
     struct rig_thread *thread = context;
 
+#ifdef RIG_NCCL
+    if (thread->rank->gpu != NULL) {
+        fake_cuda_use(thread->rank->gpu);
+    }
+#endif
     thread->work(thread->rank);
     thread->rank->failure = *status_last();
     return NULL;

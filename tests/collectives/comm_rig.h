@@ -12,6 +12,8 @@
 #include "base/cancel.h"
 #include "base/status.h"
 #include "collectives/comm.h"
+#include "collectives/control.h"
+#include "tensor/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,6 +22,14 @@ extern "C" {
 #define RIG_RANKS_MOST  8
 #define RIG_LANES_MOST  4
 #define RIG_GROUPS_MOST 3
+#define RIG_WAVES       2
+
+/* Compiled with RIG_NCCL a rank's tensors lie on a fake GPU of its own: a turn takes many times as long. */
+#ifdef RIG_NCCL
+#define RIG_TURNS(count) ((count) / 50)
+#else
+#define RIG_TURNS(count) (count)
+#endif
 
 /* One rank. In threads of their own ranks cannot use cmocka's assertions, so they note what they
  * find, and the test looks when all have ended. */
@@ -27,8 +37,15 @@ struct rig_rank {
     struct comm_rig *rig;
     int32_t rank;
     struct comm *comm;                  /* owns; NULL unless open */
+    struct device *device;              /* owns; RIG_STAGED, RIG_NCCL: of the comm */
+    struct control *control;            /* owns; RIG_NCCL */
+    struct fake_gpu *gpu;               /* RIG_NCCL */
+    struct cancel lost;                 /* RIG_NCCL: set where the control plane ends the job */
     struct lane *lanes[RIG_LANES_MOST]; /* the test's own order */
     struct group *groups[RIG_GROUPS_MOST];
+    void *memory[RIG_LANES_MOST]; /* owns; see rig_memory() */
+    size_t memory_bytes[RIG_LANES_MOST];
+    void *host;                   /* owns; see rig_host() */
     enum status connected;        /* what comm_connect() answered */
     struct status_record failure; /* the last failure of the thread */
     char noted[256];              /* the first expectation that did not hold; "" */
@@ -38,6 +55,8 @@ struct comm_rig {
     char directory[64]; /* 0700, the test's own */
     int32_t world;
     bool crowded;
+    size_t left;         /* RIG_NCCL: communicators of tests before that have failed */
+    int32_t waves;       /* RIG_NCCL: of lanes; RIG_WAVES at first */
     int64_t deadline_ns; /* of connects and waits: far away, so that no test hangs */
     struct cancel cancel;
     struct rig_rank ranks[RIG_RANKS_MOST];
@@ -52,7 +71,8 @@ void rig_release(struct comm_rig *rig);
 /* How many names the directory holds. */
 int rig_names(const struct comm_rig *rig);
 
-/* Opens the rank's comm. */
+/* Opens the rank's comm: shared memory; compiled with RIG_STAGED, that beneath a comm_staged over the CPU as a
+ * device; with RIG_NCCL a comm_nccl over a fake GPU, which takes all ranks at once, in threads of rig_run(). */
 enum status rig_open(struct rig_rank *self);
 
 /* Declares a lane of this rank. */
@@ -64,6 +84,17 @@ enum status rig_group(struct rig_rank *self, int index, int32_t first, int32_t s
 
 /* Connects, and keeps what came of it. */
 enum status rig_connect(struct rig_rank *self);
+
+/* Memory of the rank's tensors, of its own for each `index`; `bytes` are those of the first call. NULL: there is none. */
+void *rig_memory(struct rig_rank *self, int index, size_t bytes);
+
+/* Memory of the host's; `bytes` are those of the first call. */
+void *rig_host(struct rig_rank *self, size_t bytes);
+
+/* From the host to tensors, and back, in the order of the device's stream: what is read is there when the call
+ * returns. */
+enum status rig_put(struct rig_rank *self, void *tensors, const void *host, size_t bytes);
+enum status rig_get(struct rig_rank *self, void *host, const void *tensors, size_t bytes);
 
 typedef void (*rig_fn)(struct rig_rank *self);
 

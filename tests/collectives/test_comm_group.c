@@ -91,50 +91,74 @@ static const size_t sizes[] = {0, 1, 15, 16, 17, 1000, LARGE};
 
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
+/* Where the host has the data, with room behind it. */
+static float *host_of(struct rig_rank *self)
+{
+    return rig_host(self, BLOCK_BYTES);
+}
+
 /* Where the data of case `i` begins: on a cache line, and off one. */
 static float *place_of(struct rig_rank *self, uint32_t i)
 {
     return (float *)comm_shared(self->comm) + (i % 2 == 0 ? 0 : 3);
 }
 
-static void reduce_every_size(struct rig_rank *self)
+static enum status reduce_case(struct rig_rank *self, uint32_t i, float *data, size_t elems)
 {
     const struct comm_rig *rig = self->rig;
+    enum comm_op op = i < SIZES ? COMM_SUM : COMM_MAX;
+    float *block = place_of(self, i);
+    size_t bytes = (elems + 1) * sizeof(float);
+
+    TRY(rig_put(self, block, data, bytes));
+    TRY(comm_all_reduce(self->groups[ALL], block, elems, op, &rig->cancel, rig->deadline_ns));
+    return rig_get(self, data, block, bytes);
+}
+
+static void reduce_every_size(struct rig_rank *self)
+{
+    int32_t world = self->rig->world;
+    float *data = host_of(self);
 
     for (uint32_t i = 0; i < 2 * SIZES; i++) {
-        enum comm_op op = i < SIZES ? COMM_SUM : COMM_MAX;
         size_t elems = sizes[i % SIZES];
-        float *data = place_of(self, i);
         bool right;
 
         rig_write_floats(data, 0, elems, self->rank, i);
         data[elems] = 77.0F;
-        RIG_EXPECT(self, comm_all_reduce(self->groups[ALL], data, elems, op, &rig->cancel,
-                                         rig->deadline_ns) == STATUS_OK);
-        right = op == COMM_SUM ? rig_reads_sum(data, 0, elems, all_ranks, rig->world, i)
-                               : rig_reads_max(data, 0, elems, all_ranks, rig->world, i);
-        RIG_EXPECT(self, right);
-        RIG_EXPECT(self, data[elems] == 77.0F);
+        RIG_EXPECT(self, reduce_case(self, i, data, elems) == STATUS_OK);
+        right = i < SIZES ? rig_reads_sum(data, 0, elems, all_ranks, world, i)
+                          : rig_reads_max(data, 0, elems, all_ranks, world, i);
+        RIG_EXPECT(self, right && data[elems] == 77.0F);
     }
+}
+
+static enum status scatter_case(struct rig_rank *self, uint32_t i, float *data, size_t elems)
+{
+    const struct comm_rig *rig = self->rig;
+    float *block = place_of(self, i);
+
+    TRY(rig_put(self, block, data, elems * sizeof(float)));
+    TRY(comm_reduce_scatter(self->groups[ALL], block, elems, &rig->cancel, rig->deadline_ns));
+    return rig_get(self, data, block, elems * sizeof(float));
 }
 
 static void scatter_every_size(struct rig_rank *self)
 {
-    const struct comm_rig *rig = self->rig;
+    int32_t world = self->rig->world;
+    int32_t own[] = {self->rank};
+    float *data = host_of(self);
 
     for (uint32_t i = 0; i < SIZES; i++) {
-        float *data = place_of(self, i);
-        int32_t own[] = {self->rank};
         size_t first = 0;
         size_t elems = 0;
         size_t end;
 
-        comm_slice(sizes[i], rig->world, self->rank, &first, &elems);
+        comm_slice(sizes[i], world, self->rank, &first, &elems);
         end = first + elems;
         rig_write_floats(data, 0, sizes[i], self->rank, i);
-        RIG_EXPECT(self, comm_reduce_scatter(self->groups[ALL], data, sizes[i], &rig->cancel,
-                                             rig->deadline_ns) == STATUS_OK);
-        RIG_EXPECT(self, rig_reads_sum(data + first, first, elems, all_ranks, rig->world, i));
+        RIG_EXPECT(self, scatter_case(self, i, data, sizes[i]) == STATUS_OK);
+        RIG_EXPECT(self, rig_reads_sum(data + first, first, elems, all_ranks, world, i));
         RIG_EXPECT(self, rig_reads_sum(data, 0, first, own, 1, i));
         RIG_EXPECT(self, rig_reads_sum(data + end, end, sizes[i] - end, own, 1, i));
     }
@@ -162,15 +186,19 @@ static void gather_every_size(struct rig_rank *self)
     const struct comm_rig *rig = self->rig;
 
     for (uint32_t i = 0; i < SIZES; i++) {
-        float *data = place_of(self, i);
+        float *data = host_of(self);
+        float *block = place_of(self, i);
+        size_t bytes = sizes[i] * sizeof(float);
         size_t first = 0;
         size_t elems = 0;
 
-        memset(data, 0xEE, sizes[i] * sizeof(float));
+        memset(data, 0xEE, bytes);
         comm_slice(sizes[i], rig->world, self->rank, &first, &elems);
         rig_write_floats(data + first, first, elems, self->rank, i);
-        RIG_EXPECT(self, comm_all_gather(self->groups[ALL], data, sizes[i], &rig->cancel,
+        RIG_EXPECT(self, rig_put(self, block, data, bytes) == STATUS_OK);
+        RIG_EXPECT(self, comm_all_gather(self->groups[ALL], block, sizes[i], &rig->cancel,
                                          rig->deadline_ns) == STATUS_OK);
+        RIG_EXPECT(self, rig_get(self, data, block, bytes) == STATUS_OK);
         RIG_EXPECT(self, reads_slices(data, sizes[i], all_ranks, rig->world, i));
     }
 }
@@ -206,13 +234,16 @@ static void all_gather_brings_every_slice_to_every_member(void **state)
 static void gather_bits(struct rig_rank *self)
 {
     const uint32_t odd[] = {0x7f800001U, 0xffc12345U, 0x80000000U, 0x00000001U};
-    uint32_t *words = comm_shared(self->comm);
+    uint32_t *words = rig_host(self, 32 * sizeof(uint32_t));
+    float *block = comm_shared(self->comm);
 
     for (size_t i = 0; i < 16; i++) {
         words[(size_t)self->rank * 16 + i] = odd[i % 4] + (uint32_t)self->rank;
     }
-    RIG_EXPECT(self, comm_all_gather(self->groups[ALL], comm_shared(self->comm), 32,
-                                     &self->rig->cancel, self->rig->deadline_ns) == STATUS_OK);
+    RIG_EXPECT(self, rig_put(self, block, words, 32 * sizeof(uint32_t)) == STATUS_OK);
+    RIG_EXPECT(self, comm_all_gather(self->groups[ALL], block, 32, &self->rig->cancel,
+                                     self->rig->deadline_ns) == STATUS_OK);
+    RIG_EXPECT(self, rig_get(self, words, block, 32 * sizeof(uint32_t)) == STATUS_OK);
     for (uint32_t i = 0; i < 32; i++) {
         RIG_EXPECT(self, words[i] == odd[i % 4] + i / 16);
     }
@@ -260,7 +291,7 @@ static void traffic_is_counted_once_a_call(void **state)
 /* ---- A grid of 2 by 2: every rank is in two groups, with no member but itself in both. ---- */
 
 #define GRID_BYTES ((size_t)64 << 10)
-#define GRID_TURNS 10000
+#define GRID_TURNS RIG_TURNS(10000)
 
 enum {
     TP, /* 0 1 | 2 3 */
@@ -317,36 +348,50 @@ static int32_t index_of(const int32_t *ranks, int32_t rank)
     return k;
 }
 
-/* Does the turn and checks it. */
-static bool take_turn(struct rig_rank *self, const struct turn *turn, uint32_t number)
+static enum status call_turn(struct rig_rank *self, const struct turn *turn, float *block)
 {
     const struct comm_rig *rig = self->rig;
     struct group *group = self->groups[turn->group];
-    float *data = (float *)comm_shared(self->comm) + turn->offset;
+
+    switch (turn->kind) {
+    case 0:
+    case 1:
+        return comm_all_reduce(group, block, turn->elems, turn->kind == 0 ? COMM_SUM : COMM_MAX,
+                               &rig->cancel, rig->deadline_ns);
+    case 2:
+        return comm_reduce_scatter(group, block, turn->elems, &rig->cancel, rig->deadline_ns);
+    default:
+        return comm_all_gather(group, block, turn->elems, &rig->cancel, rig->deadline_ns);
+    }
+}
+
+/* Does the turn and checks it. */
+static bool take_turn(struct rig_rank *self, const struct turn *turn, uint32_t number)
+{
+    float *block = (float *)comm_shared(self->comm) + turn->offset;
     size_t elems = turn->elems;
+    float *data = rig_host(self, GRID_BYTES);
     size_t first = 0;
     size_t part = 0;
     int32_t ranks[4] = {0};
     int32_t count = members_of(self, turn->group, ranks);
 
     rig_write_floats(data, 0, elems, self->rank, number);
+    if (rig_put(self, block, data, elems * sizeof(float)) != STATUS_OK ||
+        call_turn(self, turn, block) != STATUS_OK ||
+        rig_get(self, data, block, elems * sizeof(float)) != STATUS_OK) {
+        return false;
+    }
     switch (turn->kind) {
     case 0:
-        return comm_all_reduce(group, data, elems, COMM_SUM, &rig->cancel, rig->deadline_ns) ==
-                   STATUS_OK &&
-               rig_reads_sum(data, 0, elems, ranks, count, number);
+        return rig_reads_sum(data, 0, elems, ranks, count, number);
     case 1:
-        return comm_all_reduce(group, data, elems, COMM_MAX, &rig->cancel, rig->deadline_ns) ==
-                   STATUS_OK &&
-               rig_reads_max(data, 0, elems, ranks, count, number);
+        return rig_reads_max(data, 0, elems, ranks, count, number);
     case 2:
         comm_slice(elems, count, index_of(ranks, self->rank), &first, &part);
-        return comm_reduce_scatter(group, data, elems, &rig->cancel, rig->deadline_ns) ==
-                   STATUS_OK &&
-               rig_reads_sum(data + first, first, part, ranks, count, number);
+        return rig_reads_sum(data + first, first, part, ranks, count, number);
     default:
-        return comm_all_gather(group, data, elems, &rig->cancel, rig->deadline_ns) == STATUS_OK &&
-               reads_slices(data, elems, ranks, count, number);
+        return reads_slices(data, elems, ranks, count, number);
     }
 }
 

@@ -18,33 +18,41 @@ static void scatter_pieces(struct rig_rank *self)
 {
     const struct comm_rig *rig = self->rig;
     unsigned char *block = comm_shared(self->comm);
+    unsigned char *host = rig_host(self, 2 * PIECES_BLOCK_BYTES);
     struct comm_piece pieces[PIECES_MOST];
     struct comm_piece singles[PIECES_MOST];
-    int32_t count = pieces_lay(block, false, pieces);
+    struct comm_piece there[PIECES_MOST];
+    int32_t count = pieces_lay(host, false, pieces);
 
-    memset(block, PIECES_UNTOUCHED, 2 * PIECES_BLOCK_BYTES);
-    (void)pieces_lay(block + PIECES_BLOCK_BYTES, false, singles);
+    memset(host, PIECES_UNTOUCHED, 2 * PIECES_BLOCK_BYTES);
+    (void)pieces_lay(host + PIECES_BLOCK_BYTES, false, singles);
     pieces_fill(pieces, count, self->rank);
     pieces_fill(singles, count, self->rank);
-    RIG_EXPECT(self, comm_reduce_scatter_pieces(self->groups[ALL], pieces, count, &rig->cancel,
+    RIG_EXPECT(self, rig_put(self, block, host, 2 * PIECES_BLOCK_BYTES) == STATUS_OK);
+    pieces_shift(pieces, count, host, block, there);
+    RIG_EXPECT(self, comm_reduce_scatter_pieces(self->groups[ALL], there, count, &rig->cancel,
                                                 rig->deadline_ns) == STATUS_OK);
-    RIG_EXPECT(self, pieces_are_scattered(self, pieces, count));
-    RIG_EXPECT(self, pieces_guards_hold(pieces, count));
+    pieces_shift(singles, count, host, block, there);
     for (int32_t i = 0; i < count; i++) {
-        RIG_EXPECT(self, comm_reduce_scatter(self->groups[ALL], singles[i].data, singles[i].elems,
+        RIG_EXPECT(self, comm_reduce_scatter(self->groups[ALL], there[i].data, there[i].elems,
                                              &rig->cancel, rig->deadline_ns) == STATUS_OK);
     }
-    RIG_EXPECT(self, memcmp(block, block + PIECES_BLOCK_BYTES, PIECES_BLOCK_BYTES) == 0);
+    RIG_EXPECT(self, rig_get(self, host, block, 2 * PIECES_BLOCK_BYTES) == STATUS_OK);
+    RIG_EXPECT(self, pieces_are_scattered(self, pieces, count));
+    RIG_EXPECT(self, pieces_guards_hold(pieces, count));
+    RIG_EXPECT(self, memcmp(host, host + PIECES_BLOCK_BYTES, PIECES_BLOCK_BYTES) == 0);
 }
 
 static void gather_pieces(struct rig_rank *self)
 {
     const struct comm_rig *rig = self->rig;
     unsigned char *block = comm_shared(self->comm);
+    unsigned char *host = rig_host(self, PIECES_BLOCK_BYTES);
     struct comm_piece pieces[PIECES_MOST];
-    int32_t count = pieces_lay(block, true, pieces);
+    struct comm_piece there[PIECES_MOST];
+    int32_t count = pieces_lay(host, true, pieces);
 
-    memset(block, PIECES_UNTOUCHED, PIECES_BLOCK_BYTES);
+    memset(host, PIECES_UNTOUCHED, PIECES_BLOCK_BYTES);
     for (int32_t i = 0; i < count; i++) {
         size_t first = 0;
         size_t elems = 0;
@@ -54,8 +62,11 @@ static void gather_pieces(struct rig_rank *self)
             pieces_write_element(&pieces[i], i, e, self->rank);
         }
     }
-    RIG_EXPECT(self, comm_all_gather_pieces(self->groups[ALL], pieces, count, &rig->cancel,
+    RIG_EXPECT(self, rig_put(self, block, host, PIECES_BLOCK_BYTES) == STATUS_OK);
+    pieces_shift(pieces, count, host, block, there);
+    RIG_EXPECT(self, comm_all_gather_pieces(self->groups[ALL], there, count, &rig->cancel,
                                             rig->deadline_ns) == STATUS_OK);
+    RIG_EXPECT(self, rig_get(self, host, block, PIECES_BLOCK_BYTES) == STATUS_OK);
     RIG_EXPECT(self, pieces_are_gathered(self, pieces, count));
     RIG_EXPECT(self, pieces_guards_hold(pieces, count));
 }
@@ -120,14 +131,15 @@ static void a_list_counts_once_with_the_bytes_of_its_elements(void **state)
 
 /* ---- Random lists, one after the other. ---- */
 
-#define TURNS       2000
+#define TURNS       RIG_TURNS(2000)
+#define TURN_BYTES  (16 << 10) /* room for one list */
 #define TURN_PIECES 12
 
 /* The same list at every rank. */
-static int32_t random_list(uint64_t *seed, struct comm *comm, struct comm_piece *pieces)
+static int32_t random_list(uint64_t *seed, void *from, struct comm_piece *pieces)
 {
+    float *block = from;
     int32_t count = (int32_t)(rig_random(seed) % (TURN_PIECES + 1));
-    float *block = comm_shared(comm);
     size_t at = rig_random(seed) % 8;
 
     for (int32_t i = 0; i < count; i++) {
@@ -144,24 +156,31 @@ static void soak(struct rig_rank *self)
     const struct comm_rig *rig = self->rig;
     struct group *all = self->groups[ALL];
     struct comm_piece pieces[TURN_PIECES];
+    struct comm_piece there[TURN_PIECES];
+    float *host = rig_host(self, TURN_BYTES);
+    void *block = comm_shared(self->comm);
     uint64_t plan_seed = 4711;
     uint64_t delay_seed = 77 + (uint64_t)self->rank;
 
     for (uint32_t turn = 0; turn < TURNS; turn++) {
-        int32_t count = random_list(&plan_seed, self->comm, pieces);
+        int32_t count = random_list(&plan_seed, host, pieces);
         bool good;
 
         for (uint32_t left = rig_random(&delay_seed) % 8; left > 4; left--) {
             (void)sched_yield();
         }
+        pieces_shift(pieces, count, host, block, there);
         pieces_fill(pieces, count, self->rank);
-        good = comm_reduce_scatter_pieces(all, pieces, count, &rig->cancel, rig->deadline_ns) ==
+        good = rig_put(self, block, host, TURN_BYTES) == STATUS_OK &&
+               comm_reduce_scatter_pieces(all, there, count, &rig->cancel, rig->deadline_ns) ==
                    STATUS_OK &&
+               rig_get(self, host, block, TURN_BYTES) == STATUS_OK &&
                pieces_are_scattered(self, pieces, count);
         pieces_fill(pieces, count, self->rank);
-        good = good &&
-               comm_all_gather_pieces(all, pieces, count, &rig->cancel, rig->deadline_ns) ==
+        good = good && rig_put(self, block, host, TURN_BYTES) == STATUS_OK &&
+               comm_all_gather_pieces(all, there, count, &rig->cancel, rig->deadline_ns) ==
                    STATUS_OK &&
+               rig_get(self, host, block, TURN_BYTES) == STATUS_OK &&
                pieces_are_gathered(self, pieces, count);
         if (!good) {
             cancel_request(&self->rig->cancel); /* frees the others */

@@ -26,22 +26,25 @@ static uint32_t stream_of(int32_t rank, int lane)
 }
 
 /* Waits for the lane's out buffer, fills it, and sends it as message k. */
-static enum status send_message(struct rig_rank *self, int lane, int32_t landings, uint32_t k,
-                                uint64_t *out)
+static enum status send_message(struct rig_rank *self, int lane, int32_t landings, uint32_t k)
 {
     struct comm_rig *rig = self->rig;
+    uint64_t message[BYTES / 8];
+    void *out = rig_memory(self, lane, BYTES);
 
     TRY(comm_wait_sent(self->lanes[lane], &rig->cancel, rig->deadline_ns));
-    rig_write(out, BYTES, stream_of(self->rank, lane), k);
+    rig_write(message, BYTES, stream_of(self->rank, lane), k);
+    TRY(rig_put(self, out, message, BYTES));
     return comm_post_send(self->lanes[lane], (int32_t)k % landings, k, out, BYTES);
 }
 
 static enum status check_message(struct rig_rank *self, int lane, int32_t from, int32_t landing,
                                  uint32_t k)
 {
-    const void *data = comm_landing(self->lanes[lane], landing);
+    uint64_t message[BYTES / 8];
 
-    if (!rig_reads(data, BYTES, stream_of(from, lane), k)) {
+    TRY(rig_get(self, message, comm_landing(self->lanes[lane], landing), BYTES));
+    if (!rig_reads(message, BYTES, stream_of(from, lane), k)) {
         return status_fail(STATUS_ERR_FORMAT, "lane %d: message %u of rank %d is not what was sent",
                            lane, k, from);
     }
@@ -55,6 +58,7 @@ static enum status receive_message(struct rig_rank *self, int lane, int32_t from
     struct comm_rig *rig = self->rig;
     int32_t landing = (int32_t)k % landings;
 
+    TRY(comm_post_receive(self->lanes[lane], landing, k));
     TRY(comm_wait_arrival(self->lanes[lane], landing, k, &rig->cancel, rig->deadline_ns));
     return check_message(self, lane, from, landing, k);
 }
@@ -80,7 +84,7 @@ static void finish(struct rig_rank *self, enum status status)
 
 /* ---- Two ranks, four lanes. ---- */
 
-#define PAIR_MESSAGES 20000
+#define PAIR_MESSAGES RIG_TURNS(20000)
 
 /* F and B have different depths, so that the lanes drift against each other. */
 static const int32_t pair_landings[] = {2, 2, 3, 3};
@@ -97,12 +101,12 @@ static void connect_pair(struct rig_rank *self)
     RIG_EXPECT(self, rig_connect(self) == STATUS_OK);
 }
 
-static enum status talk_once(struct rig_rank *self, uint32_t k, uint64_t out[2][BYTES / 8])
+static enum status talk_once(struct rig_rank *self, uint32_t k)
 {
     int32_t other = 1 - self->rank;
 
-    TRY(send_message(self, F_OUT, pair_landings[F_OUT], k, out[0]));
-    TRY(send_message(self, B_OUT, pair_landings[B_OUT], k, out[1]));
+    TRY(send_message(self, F_OUT, pair_landings[F_OUT], k));
+    TRY(send_message(self, B_OUT, pair_landings[B_OUT], k));
     TRY(receive_message(self, F_IN, other, pair_landings[F_IN], k));
     TRY(receive_message(self, B_IN, other, pair_landings[B_IN], k));
     comm_credit(self->lanes[F_IN], (int32_t)k % pair_landings[F_IN]);
@@ -112,11 +116,10 @@ static enum status talk_once(struct rig_rank *self, uint32_t k, uint64_t out[2][
 
 static void talk_both_ways(struct rig_rank *self)
 {
-    uint64_t out[2][BYTES / 8];
     enum status status = STATUS_OK;
 
     for (uint32_t k = 0; k < PAIR_MESSAGES && status >= 0; k++) {
-        status = talk_once(self, k, out);
+        status = talk_once(self, k);
     }
     finish(self, status);
 }
@@ -131,12 +134,7 @@ static void two_lanes_both_ways_at_once_lose_and_swap_nothing(void **state)
 
 #define CHAIN_RANKS    4
 #define CHAIN_LANDINGS 3
-#define CHAIN_MESSAGES 17000 /* on each of 6 lanes: 102,000 */
-
-struct chain_rank {
-    uint64_t seed;
-    uint64_t out[2][BYTES / 8]; /* F, B */
-};
+#define CHAIN_MESSAGES RIG_TURNS(17000) /* on each of 6 lanes: 102,000 */
 
 static enum status chain_lanes(struct rig_rank *self, int32_t peer, int in, int out)
 {
@@ -168,8 +166,7 @@ static void delay(uint64_t *seed)
 }
 
 /* Takes message k of the lane that comes in, keeps it for a while, and sends one of its own. */
-static enum status pass_on(struct rig_rank *self, struct chain_rank *chain, int in, int out,
-                           uint32_t k)
+static enum status pass_on(struct rig_rank *self, uint64_t *seed, int in, int out, uint32_t k)
 {
     int32_t landing = (int32_t)k % CHAIN_LANDINGS;
     int32_t from = in == F_IN ? self->rank - 1 : self->rank + 1;
@@ -177,9 +174,9 @@ static enum status pass_on(struct rig_rank *self, struct chain_rank *chain, int 
     if (self->lanes[in] != NULL) {
         TRY(receive_message(self, in, from, CHAIN_LANDINGS, k));
     }
-    delay(&chain->seed);
+    delay(seed);
     if (self->lanes[out] != NULL) {
-        TRY(send_message(self, out, CHAIN_LANDINGS, k, chain->out[out == F_OUT ? 0 : 1]));
+        TRY(send_message(self, out, CHAIN_LANDINGS, k));
     }
     if (self->lanes[in] != NULL) {
         TRY(check_message(self, in, from, landing, k));
@@ -191,16 +188,16 @@ static enum status pass_on(struct rig_rank *self, struct chain_rank *chain, int 
 /* The order of 1F1B: the last rank turns around at once, those before it run ahead. */
 static void run_chain(struct rig_rank *self)
 {
-    struct chain_rank chain = {.seed = 77 + (uint64_t)self->rank};
+    uint64_t seed = 77 + (uint64_t)self->rank;
     uint32_t ahead = (uint32_t)(self->rig->world - 1 - self->rank);
     enum status status = STATUS_OK;
 
     for (uint32_t k = 0; k < CHAIN_MESSAGES + ahead && status >= 0; k++) {
         if (k < CHAIN_MESSAGES) {
-            status = pass_on(self, &chain, F_IN, F_OUT, k);
+            status = pass_on(self, &seed, F_IN, F_OUT, k);
         }
         if (k >= ahead && status >= 0) {
-            status = pass_on(self, &chain, B_IN, B_OUT, k - ahead);
+            status = pass_on(self, &seed, B_IN, B_OUT, k - ahead);
         }
     }
     finish(self, status);

@@ -43,7 +43,7 @@ asm(".text\n"
 namespace on_host
 {
 
-thread_local place here;
+__thread place here = {};
 
 namespace
 {
@@ -74,13 +74,29 @@ struct fiber {
     stop at;
     char *stack;
     unsigned thread; /* number in the block */
+    uint3 index;     /* of it */
     void *fake_stack;
+};
+
+/* What a thread gives at a barrier of lanes, and asks of the others. */
+struct wish {
+    enum {
+        NOTHING,
+        LANE,
+        VOTES
+    } asks;
+    unsigned from; /* the thread of the block whose number it asks */
+    uint64_t given;
+    uint64_t taken;
+    void *owned; /* for what all do together */
+    together_fn act;
 };
 
 /* A thread that has come to a barrier of some lanes. */
 struct waiter {
     fiber *runs_on;
     unsigned mask;
+    wish *own; /* on its stack */
 };
 
 /* One launch; of a block, what is under way. */
@@ -98,6 +114,15 @@ struct run {
     std::vector<uint64_t> lanes; /* by thread: what it gives in an exchange */
     fiber *current;
     stop scheduler;
+
+    /* Between launches every fiber is idle. */
+    ~run()
+    {
+        for (fiber *one : idle) {
+            (void)munmap(one->stack, stack_bytes);
+            delete one;
+        }
+    }
 };
 
 thread_local run now;
@@ -136,7 +161,8 @@ uint3 index_in(unsigned number, dim3 size)
 void enter(unsigned thread)
 {
     now.current->thread = thread;
-    here.thread = index_in(thread, here.block_size);
+    now.current->index = index_in(thread, here.block_size);
+    here.thread = now.current->index;
 }
 
 [[noreturn]] void give_up(const char *why)
@@ -163,19 +189,54 @@ void open_block_if_full()
     }
 }
 
+/* Fulfils what the lanes at this barrier ask of each other. */
+void exchange_lanes(unsigned warp, unsigned mask)
+{
+    void *owned[warp_lanes] = {};
+    const wish *first = nullptr;
+    unsigned votes = 0;
+
+    for (const waiter &one : now.at_warp[warp]) {
+        if (one.mask == mask) {
+            now.lanes[one.runs_on->thread] = one.own->given;
+            votes |= (one.own->given != 0 ? 1U : 0U) << (one.runs_on->thread % warp_lanes);
+            owned[one.runs_on->thread % warp_lanes] = one.own->owned;
+            first = first != nullptr ? first : one.own;
+            if (one.own->act != first->act) {
+                give_up("lanes of one warp are at different instructions");
+            }
+        }
+    }
+    if (first != nullptr && first->act != nullptr) {
+        first->act(owned);
+    }
+    for (const waiter &one : now.at_warp[warp]) {
+        if (one.mask == mask && one.own->asks == wish::LANE) {
+            one.own->taken = now.lanes[one.own->from];
+        } else if (one.mask == mask) {
+            one.own->taken = votes;
+        }
+    }
+}
+
 /* Opens the barrier of these lanes where all that are alive have come. */
 void open_lanes_if_full(unsigned warp, unsigned mask)
 {
     std::vector<waiter> &waiting = now.at_warp[warp];
-    int come = 0;
+    size_t needed = (size_t)__builtin_popcount(mask & now.alive_lanes[warp]);
+    size_t come = 0;
     size_t left = 0;
 
+    if (waiting.size() < needed) {
+        return;
+    }
     for (const waiter &one : waiting) {
         come += one.mask == mask ? 1 : 0;
     }
-    if (come < __builtin_popcount(mask & now.alive_lanes[warp])) {
+    if (come < needed) {
         return;
     }
+    exchange_lanes(warp, mask);
     for (const waiter &one : waiting) {
         if (one.mask == mask) {
             now.ready.push_back(one.runs_on);
@@ -198,7 +259,7 @@ void to_scheduler()
 #ifdef ON_HOST_ASAN
     __sanitizer_finish_switch_fiber(self->fake_stack, nullptr, nullptr);
 #endif
-    here.thread = index_in(self->thread, here.block_size);
+    here.thread = self->index;
 }
 
 /* A thread has ended: whoever waits for fewer now may go on. */
@@ -290,6 +351,7 @@ void run_block()
 {
     now.started = 0;
     now.alive = now.threads;
+    forget_copies(now.threads);
     now.alive_lanes.assign((now.threads + warp_lanes - 1) / warp_lanes, 0);
     now.at_warp.resize(now.alive_lanes.size());
     for (unsigned thread = 0; thread < now.threads; thread++) {
@@ -330,6 +392,11 @@ void *shared_memory()
     return dynamic_shared.data();
 }
 
+unsigned thread_of_block()
+{
+    return now.current->thread;
+}
+
 int lane()
 {
     return (int)(now.current->thread % warp_lanes);
@@ -342,47 +409,61 @@ void block_barrier()
     to_scheduler();
 }
 
-void warp_barrier(unsigned mask)
+/* What `own` asks is there when the barrier has opened. */
+static void meet(unsigned mask, wish *own)
 {
+    unsigned warp = now.current->thread / warp_lanes;
+
     if ((mask >> lane() & 1U) == 0) {
         give_up("a lane waits with a mask that it is not in");
     }
-    now.at_warp[now.current->thread / warp_lanes].push_back({now.current, mask});
-    open_lanes_if_full(now.current->thread / warp_lanes, mask);
+    now.at_warp[warp].push_back({now.current, mask, own});
+    open_lanes_if_full(warp, mask);
     to_scheduler();
+}
+
+void warp_barrier(unsigned mask)
+{
+    wish own = {wish::NOTHING, 0, 0, 0, nullptr, nullptr};
+
+    meet(mask, &own);
 }
 
 uint64_t exchange(unsigned mask, uint64_t bits, int from)
 {
     unsigned first = now.current->thread / warp_lanes * warp_lanes;
-    uint64_t taken = 0;
+    wish own = {wish::LANE, first + (unsigned)from, bits, 0, nullptr, nullptr};
 
     if (from < 0 || from >= warp_lanes || (mask >> from & 1U) == 0) {
         give_up("a shuffle asks a lane outside of its mask");
     }
-    now.lanes[now.current->thread] = bits;
-    warp_barrier(mask);
-    if (first + (unsigned)from < now.threads) {
-        taken = now.lanes[first + (unsigned)from];
-    }
-    warp_barrier(mask);
-    return taken;
+    meet(mask, &own);
+    return own.taken;
 }
 
 unsigned ballot(unsigned mask, int vote)
 {
-    unsigned first = now.current->thread / warp_lanes * warp_lanes;
-    unsigned votes = 0;
+    wish own = {wish::VOTES, 0, vote != 0 ? UINT64_C(1) : 0, 0, nullptr, nullptr};
 
-    now.lanes[now.current->thread] = vote != 0 ? 1 : 0;
-    warp_barrier(mask);
-    for (unsigned k = 0; k < warp_lanes && first + k < now.threads; k++) {
-        if ((mask & now.alive_lanes[first / warp_lanes]) >> k & 1U) {
-            votes |= (unsigned)now.lanes[first + k] << k;
-        }
+    meet(mask, &own);
+    return (unsigned)own.taken;
+}
+
+void together(void *owned, together_fn act)
+{
+    wish own = {wish::NOTHING, 0, 0, 0, owned, act};
+
+    if (now.alive_lanes[now.current->thread / warp_lanes] != 0xFFFFFFFFU) {
+        give_up("an instruction of a whole warp in one that lanes are missing of");
     }
-    warp_barrier(mask);
-    return votes;
+    meet(0xFFFFFFFFU, &own);
+}
+
+void aligned(const void *at, size_t bytes)
+{
+    if ((uintptr_t)at % bytes != 0) {
+        give_up("an address that is not aligned");
+    }
 }
 
 void launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body)

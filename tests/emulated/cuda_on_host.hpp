@@ -80,11 +80,16 @@ struct place {
     dim3 grid_size;
 };
 
-extern thread_local place here;
+extern __thread place here; /* constant from the start: no call to reach it */
 
 /* Runs `body` once for each thread of the grid. `shared_bytes` of dynamic shared memory are poisoned with
  * NaN before each block. */
 void launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body);
+
+/* What LAUNCH does: at once without a queue, else behind what is in that stream of fake_cuda.h. NULL, or why it
+ * could not. */
+const char *launch_into(void *queue, dim3 grid, dim3 block, size_t shared_bytes,
+                        std::function<void()> body);
 
 /* The order in which the launches of this host thread run blocks and threads; 0 is ascending. */
 void set_seed(uint64_t seed);
@@ -103,6 +108,22 @@ uint64_t exchange(unsigned mask, uint64_t bits, int from);
 unsigned ballot(unsigned mask, int vote);
 
 int lane();
+unsigned thread_of_block();
+
+/* An instruction of a whole warp: every lane gives what is its own, and the last one to come does `act`
+ * with that of all of them, by lane. */
+using together_fn = void (*)(void *const *lanes);
+void together(void *owned, together_fn act);
+
+/* Ends the program where `at` is no multiple of `bytes`, as a GPU would. */
+void aligned(const void *at, size_t bytes);
+
+/* Copies into shared memory that are as late as they may be: the bytes are moved when the thread waits
+ * for its group, and never where it does not. `from` NULL: zeros. */
+void copy_later(void *to, const void *from, size_t bytes);
+void commit_copies();
+void wait_for_copies(size_t newest_groups);
+void forget_copies(unsigned threads); /* a block begins */
 
 template <typename T> T shuffle(unsigned mask, T value, int from)
 {
@@ -176,6 +197,16 @@ template <typename T> T atomicAdd(T *at, T value)
 static inline float rsqrtf(float x)
 {
     return 1.0F / std::sqrt(x);
+}
+
+static inline unsigned min(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+static inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
 }
 
 static inline unsigned __umulhi(unsigned a, unsigned b)

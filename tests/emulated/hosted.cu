@@ -1,5 +1,7 @@
 #include "tests/emulated/hosted.h"
 
+#include "tensor/cuda/mma.cuh"
+
 #define MOST 1024
 
 __global__ void number_kernel(int32_t *out)
@@ -69,6 +71,32 @@ __global__ void votes_kernel(uint32_t *out, const float *in, unsigned leavers)
 void hosted_votes(uint32_t *out, const float *in, unsigned threads, unsigned leavers)
 {
     on_host::launch(1, threads, 0, [=] { votes_kernel(out, in, leavers); });
+}
+
+/* Two groups: each thread's own 16 bytes, twice; the second is what `out` is read from. */
+__global__ void copies_kernel(float *out, const float *in, bool waits_for_all)
+{
+    SHARED_MEMORY(shared);
+    float *all = (float *)shared;
+
+    for (unsigned group = 0; group < 2; group++) {
+        copy_16_bytes(all + (group * blockDim.x + threadIdx.x) * 4, in + threadIdx.x % 16 * 4,
+                      threadIdx.x < 16);
+        commit_copies();
+    }
+    if (waits_for_all) {
+        wait_for_copies<0>();
+    } else {
+        wait_for_copies<1>();
+    }
+    __syncthreads();
+    out[threadIdx.x] = all[(blockDim.x * 2 - 1 - threadIdx.x) * 4 + 3];
+}
+
+void hosted_copies(float *out, const float *in, unsigned threads, int waits_for_all)
+{
+    on_host::launch(1, threads, (size_t)threads * 32,
+                    [=] { copies_kernel(out, in, waits_for_all != 0); });
 }
 
 __global__ void wait_kernel()

@@ -23,6 +23,11 @@ void hosted_warp_sums(float *out, const float *in, unsigned threads);
 /* out (threads): a bit for each lane of its warp with in > 0; threads from `leavers` on have left before. */
 void hosted_votes(uint32_t *out, const float *in, unsigned threads, unsigned leavers);
 
+/* out (threads): what a thread has copied to shared memory, with as many groups of copies waited for
+ * as is right, or one too few; `in` 16 bytes a thread, of the first 16 threads only: the others get
+ * zeros. */
+void hosted_copies(float *out, const float *in, unsigned threads, int waits_for_all);
+
 /* Half of the threads wait for all, the others for their warp: nobody goes on. */
 void hosted_wait_for_ever(unsigned threads);
 

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -125,6 +126,31 @@ static void threads_that_have_ended_are_not_waited_for(void **state)
     }
 }
 
+/* A copy that nobody has waited for has not happened. */
+static void copies_arrive_when_they_are_waited_for(void **state)
+{
+    float in[4 * 16];
+    float out[THREADS];
+
+    (void)state;
+    for (int i = 0; i < 4 * 16; i++) {
+        in[i] = (float)(i + 1);
+    }
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        cuda_on_host_seed(seed);
+        hosted_copies(out, in, THREADS, 1);
+        for (int i = 0; i < THREADS; i++) {
+            int from = THREADS - 1 - i;
+
+            assert_true(out[i] == (from < 16 ? in[from * 4 + 3] : 0.0F));
+        }
+        hosted_copies(out, in, THREADS, 0);
+        for (int i = 0; i < THREADS; i++) {
+            assert_true(isnan(out[i])); /* shared memory as it was */
+        }
+    }
+}
+
 static void ends_itself(void (*kernel)(unsigned threads))
 {
     int code = 0;
@@ -156,6 +182,7 @@ int main(void)
         cmocka_unit_test(a_barrier_that_is_missing_shows),
         cmocka_unit_test(warps_go_their_own_ways),
         cmocka_unit_test(threads_that_have_ended_are_not_waited_for),
+        cmocka_unit_test(copies_arrive_when_they_are_waited_for),
         cmocka_unit_test(who_waits_for_ever_ends_the_program),
     };
 

@@ -12,6 +12,7 @@
 
 #include "mixedprec/grad_norm.h"
 #include "tensor/rng.h"
+#include "tests/mixedprec/norm_rig.h"
 #include "tests/mixedprec/params_rig.h"
 
 #define KEYS     3
@@ -30,12 +31,16 @@ static struct device *open_device(int threads)
 {
     struct device *device = NULL;
 
-    assert_int_equal(device_open(DEVICE_CPU, threads, DTYPE_FP32, &device), STATUS_OK);
+    assert_int_equal(device_open(device_cpu(),
+                                 &(struct device_config){.threads = threads, .type = DTYPE_FP32},
+                                 &device),
+                     STATUS_OK);
     return device;
 }
 
 static void norm_is_the_root_of_all_squares_by_key(void **state)
 {
+    struct norm_rig rig;
     struct params params;
     struct device *device = open_device(1);
     double sums[KEYS] = {0.0, 0.0, 0.0};
@@ -47,7 +52,9 @@ static void norm_is_the_root_of_all_squares_by_key(void **state)
     params.table[1].grad[0] = 4.0F;
     params.table[2].grad[5] = -12.0F;
     params.table[3].grad[12] = 84.0F;
-    assert_int_equal(grad_norm_partials(&params, &only, device, sums, KEYS, &bad), STATUS_OK);
+    assert_int_equal(
+        grad_norm_partials(&params, &only, norm_rig_run(&rig, &params, device), sums, KEYS, &bad),
+        STATUS_OK);
     assert_null(bad);
     assert_true(sums[0] == 25.0 && sums[1] == 144.0 && sums[2] == 7056.0);
     assert_true(grad_norm_total(sums, KEYS, 1.0) == 85.0);
@@ -58,6 +65,7 @@ static void norm_is_the_root_of_all_squares_by_key(void **state)
 
 static void a_gradient_that_is_not_finite_is_named(void **state)
 {
+    struct norm_rig rig;
     static const float poison[] = {NAN, INFINITY, -INFINITY};
     struct device *device = open_device(1);
 
@@ -70,7 +78,9 @@ static void a_gradient_that_is_not_finite_is_named(void **state)
         params_rig_make_four(&params);
         params.table[2].grad[32] = poison[i];
         params.table[3].grad[0] = poison[i];
-        assert_int_equal(grad_norm_partials(&params, &only, device, sums, KEYS, &bad), STATUS_OK);
+        assert_int_equal(grad_norm_partials(&params, &only, norm_rig_run(&rig, &params, device),
+                                            sums, KEYS, &bad),
+                         STATUS_OK);
         assert_non_null(bad);
         assert_string_equal(bad, "b.weight");
         assert_true(isfinite(grad_norm_total(sums, KEYS, 65536.0)) == 0);
@@ -110,7 +120,7 @@ static void make_replica(struct params *params, enum dtype type, int32_t replica
 
         rng_fill_normal(&gradient, 0, param->elems, 1.0F, param->grad);
         rng_fill_normal(&weight, 0, param->elems, 1.0F, values);
-        param_put(param, 0, param->elems, values);
+        assert_int_equal(param_put(param, 0, param->elems, values), STATUS_OK);
         /* What other replicas own of a sliced gradient is no sum here. */
         for (size_t e = 0; e < param->elems; e++) {
             if (e < param->own_first || e >= param->own_first + param->own_elems) {
@@ -145,12 +155,17 @@ static double naive_square(uint32_t site, int32_t key)
 static void both_sums(const struct params *params, const struct grad_norm_copy *copy,
                       struct device *device, double sums[2 * KEYS])
 {
+    struct norm_rig rig;
     const char *bad = "";
 
     memset(sums, 0, sizeof(double) * 2 * KEYS);
-    assert_int_equal(grad_norm_partials(params, copy, device, sums, KEYS, &bad), STATUS_OK);
+    assert_int_equal(
+        grad_norm_partials(params, copy, norm_rig_run(&rig, params, device), sums, KEYS, &bad),
+        STATUS_OK);
     assert_null(bad);
-    assert_int_equal(params_norm_partials(params, copy, device, sums + KEYS, KEYS), STATUS_OK);
+    assert_int_equal(
+        params_norm_partials(params, copy, norm_rig_run(&rig, params, device), sums + KEYS, KEYS),
+        STATUS_OK);
 }
 
 static void slices_change_no_bit_and_all_replicas_together_give_the_whole(void **state)
@@ -191,6 +206,7 @@ static void slices_change_no_bit_and_all_replicas_together_give_the_whole(void *
 
 static void a_shard_that_is_not_the_first_answers_for_what_is_sharded_alone(void **state)
 {
+    struct norm_rig rig;
     const struct grad_norm_copy copy = {.first_shard = false, .replicas = 1};
     struct device *device = open_device(1);
     struct params params;
@@ -207,11 +223,14 @@ static void a_shard_that_is_not_the_first_answers_for_what_is_sharded_alone(void
     memset(params.table[0].grad, 0, params.table[0].elems * sizeof(float));
     params.table[2].grad[0] = 0.0F;
     params.table[2].grad[32] = -0.0F;
-    assert_int_equal(grad_count_zeros(&params, &copy, device, &zeros), STATUS_OK);
+    assert_int_equal(grad_count_zeros(&params, &copy, norm_rig_run(&rig, &params, device), &zeros),
+                     STATUS_OK);
     assert_int_equal(zeros, 2);
     /* Looked at all the same: it would spoil the weights here. */
     params.table[3].grad[4] = INFINITY;
-    assert_int_equal(grad_norm_partials(&params, &copy, device, sums, KEYS, &bad), STATUS_OK);
+    assert_int_equal(
+        grad_norm_partials(&params, &copy, norm_rig_run(&rig, &params, device), sums, KEYS, &bad),
+        STATUS_OK);
     assert_string_equal(bad, "c.bias");
     params_release(&params);
     device_close(&device);
@@ -220,6 +239,7 @@ static void a_shard_that_is_not_the_first_answers_for_what_is_sharded_alone(void
 /* Of 8,023 elements, replica 1 of 3 has 2,688 … 5,375. */
 static void a_whole_gradient_is_looked_at_everywhere_and_a_slice_where_it_is_owned(void **state)
 {
+    struct norm_rig rig;
     static const size_t places[] = {0, 2687, 2688, 5375, 5376, 8022};
     static const bool owned[] = {false, false, true, true, false, false};
     const struct grad_norm_copy copy = {.first_shard = true, .replicas = 3, .replica = 1};
@@ -234,7 +254,8 @@ static void a_whole_gradient_is_looked_at_everywhere_and_a_slice_where_it_is_own
 
             make_replica(&params, DTYPE_FP32, 3, 1, sliced != 0);
             params.table[0].grad[places[i]] = NAN;
-            assert_int_equal(grad_norm_partials(&params, &copy, device, sums, KEYS, &bad),
+            assert_int_equal(grad_norm_partials(&params, &copy, norm_rig_run(&rig, &params, device),
+                                                sums, KEYS, &bad),
                              STATUS_OK);
             if (sliced == 0 || owned[i]) {
                 assert_non_null(bad);
@@ -283,6 +304,7 @@ static void the_norm_of_a_scaled_loss_is_divided_by_the_scale(void **state)
 /* What replica `copy` counts where every hundredth element of one tensor is zero, and one of another. */
 static int64_t count_of(const struct grad_norm_copy *copy, bool sliced, struct device *device)
 {
+    struct norm_rig rig;
     struct params params;
     int64_t zeros = -1;
 
@@ -291,7 +313,8 @@ static int64_t count_of(const struct grad_norm_copy *copy, bool sliced, struct d
         params.table[0].grad[e] = 0.0F;
     }
     params.table[3].grad[12] = -0.0F;
-    assert_int_equal(grad_count_zeros(&params, copy, device, &zeros), STATUS_OK);
+    assert_int_equal(grad_count_zeros(&params, copy, norm_rig_run(&rig, &params, device), &zeros),
+                     STATUS_OK);
     params_release(&params);
     return zeros;
 }

@@ -40,14 +40,17 @@ static void make(struct params *params, enum dtype type, enum optimizer_kind kin
     add(params, "c.bias", 1, 13);
     params_shard(params, replicas, replica);
     params_rig_place(params);
-    params_initialize(params, 3);
+    assert_int_equal(params_initialize(params, 3), STATUS_OK);
 }
 
 static struct device *open_device(void)
 {
     struct device *device = NULL;
 
-    assert_int_equal(device_open(DEVICE_CPU, 2, DTYPE_FP32, &device), STATUS_OK);
+    assert_int_equal(device_open(device_cpu(),
+                                 &(struct device_config){.threads = 2, .type = DTYPE_FP32},
+                                 &device),
+                     STATUS_OK);
     return device;
 }
 
@@ -206,7 +209,7 @@ static float *train_large(enum dtype type, const struct optimizer_config *config
         add(&params, "large.weight", LARGE, 1);
         params_shard(&params, replicas, replica);
         params_rig_place(&params);
-        params_initialize(&params, 3);
+        assert_int_equal(params_initialize(&params, 3), STATUS_OK);
         param = &params.table[0];
         halves = param->weight;
         for (size_t e = 0; e < LARGE && type != DTYPE_FP32; e++) {

@@ -48,14 +48,14 @@ static void test_starting_weights_depend_on_site_layer_and_seed_alone(void **sta
 
     (void)state;
     params_rig_make_four(&params);
-    params_initialize(&params, 1234);
+    assert_int_equal(params_initialize(&params, 1234), STATUS_OK);
     memset(&other, 0, sizeof(other));
     params_rig_add(&other, "b.weight", 3, 11, &(struct param){.norm_key = 1, .layer = 1});
     params_rig_place(&other);
-    params_initialize(&other, 1234);
+    assert_int_equal(params_initialize(&other, 1234), STATUS_OK);
     assert_memory_equal(other.table[0].weight, params.table[2].weight, 33 * sizeof(float));
     assert_true(as_floats(&params, 1)[3] == 1.0F);
-    params_initialize(&other, 1235);
+    assert_int_equal(params_initialize(&other, 1235), STATUS_OK);
     assert_true(as_floats(&other, 0)[0] != as_floats(&params, 2)[0]);
     params_release(&params);
     params_release(&other);

@@ -11,6 +11,7 @@
 #include "mixedprec/optimizer.h"
 #include "mixedprec/params.h"
 #include "tensor/device.h"
+#include "tests/mixedprec/norm_rig.h"
 #include "tests/mixedprec/params_rig.h"
 
 #define REPLICAS 3
@@ -27,7 +28,7 @@ static void make(struct params *params, int32_t replicas, int32_t replica, bool 
         params_scatter_gradients(params, replicas);
     }
     params_rig_place(params);
-    params_initialize(params, 99);
+    assert_int_equal(params_initialize(params, 99), STATUS_OK);
 }
 
 /* The sum that all replicas would have, of the slice that is here. */
@@ -86,13 +87,17 @@ struct seen {
 static void look(const struct params *params, int32_t replica, struct device *device,
                  struct seen *seen)
 {
+    struct norm_rig rig;
     const struct grad_norm_copy copy = {
         .first_shard = true, .replicas = REPLICAS, .replica = replica};
 
     *seen = (struct seen){.bad = NULL};
-    assert_int_equal(grad_norm_partials(params, &copy, device, seen->sums, 2, &seen->bad),
+    assert_int_equal(grad_norm_partials(params, &copy, norm_rig_run(&rig, params, device),
+                                        seen->sums, 2, &seen->bad),
                      STATUS_OK);
-    assert_int_equal(grad_count_zeros(params, &copy, device, &seen->zeros), STATUS_OK);
+    assert_int_equal(
+        grad_count_zeros(params, &copy, norm_rig_run(&rig, params, device), &seen->zeros),
+        STATUS_OK);
 }
 
 /* Norms, zeros and updates have the bits of a whole gradient, and a bad number is seen in it. */
@@ -103,7 +108,10 @@ static void what_reads_a_slice_finds_what_a_whole_gradient_has_there(void **stat
     struct device *device = NULL;
 
     (void)state;
-    assert_int_equal(device_open(DEVICE_CPU, 2, DTYPE_BF16, &device), STATUS_OK);
+    assert_int_equal(device_open(device_cpu(),
+                                 &(struct device_config){.threads = 2, .type = DTYPE_BF16},
+                                 &device),
+                     STATUS_OK);
     for (int32_t replica = 0; replica < REPLICAS; replica++) {
         struct params sets[2];
         struct seen seen[2];

@@ -103,8 +103,8 @@ static void starting_weights_are_slices_of_the_same_numbers(void **state)
 
             make(&params, types[t], REPLICAS, replica, true);
             make(&whole, types[t], REPLICAS, replica, false);
-            params_initialize(&params, 99);
-            params_initialize(&whole, 99);
+            assert_int_equal(params_initialize(&params, 99), STATUS_OK);
+            assert_int_equal(params_initialize(&whole, 99), STATUS_OK);
             assert_true(params_rig_at(whole.table[2].weight, types[t], 4999) != 0.0F);
             assert_slices_of(&params, &whole);
             params_release(&params);
@@ -130,7 +130,7 @@ static void values_are_put_where_they_are_owned_and_nowhere_else(void **state)
 
             make(&params, types[t], REPLICAS, 1, true);
             param = &params.table[2];
-            param_put(param, firsts[i], 100, values);
+            assert_int_equal(param_put(param, firsts[i], 100, values), STATUS_OK);
             for (size_t e = 0; e < 1680; e++) {
                 size_t here = 1680 + e;
                 bool put = here >= firsts[i] && here < firsts[i] + 100;
@@ -153,13 +153,16 @@ static void an_update_has_the_bits_of_a_whole_copy(void **state)
     struct device *device = NULL;
 
     (void)state;
-    assert_int_equal(device_open(DEVICE_CPU, 2, DTYPE_FP16, &device), STATUS_OK);
+    assert_int_equal(device_open(device_cpu(),
+                                 &(struct device_config){.threads = 2, .type = DTYPE_FP16},
+                                 &device),
+                     STATUS_OK);
     for (int t = 0; t < 3; t++) {
         struct params sets[2];
 
         for (int s = 0; s < 2; s++) {
             make(&sets[s], types[t], REPLICAS, 1, s == 0);
-            params_initialize(&sets[s], 99);
+            assert_int_equal(params_initialize(&sets[s], 99), STATUS_OK);
             for (size_t e = 0; e < sets[s].table[2].elems; e++) {
                 sets[s].table[2].grad[e] = 0.5F - (float)(e % 7);
             }

@@ -21,7 +21,7 @@ static void draw(const struct param *part, struct params *params)
     assert_int_equal(params_add(params, part), STATUS_OK);
     params->table[0].weight = calloc(params->table[0].elems + 1, sizeof(float));
     assert_non_null(params->table[0].weight);
-    params_initialize(params, 99);
+    assert_int_equal(params_initialize(params, 99), STATUS_OK);
 }
 
 static void drop(struct params *params)

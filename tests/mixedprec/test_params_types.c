@@ -138,7 +138,7 @@ static void values_are_put_rounded_into_the_copy_and_exactly_into_what_is_owned(
             values[e] = cases[i].value;
         }
         /* 2512 is the first that this replica owns. */
-        param_put(param, 2462, 100, values);
+        assert_int_equal(param_put(param, 2462, 100, values), STATUS_OK);
         for (size_t e = 0; e < param->elems; e++) {
             assert_true(params_rig_at(param->weight, param->type, e) ==
                         (e >= 2462 && e < 2562 ? cases[i].rounded : 0.0F));
@@ -146,9 +146,9 @@ static void values_are_put_rounded_into_the_copy_and_exactly_into_what_is_owned(
         for (size_t e = 0; e < param->own_elems; e++) {
             assert_true(param->main[e] == (e < 50 ? cases[i].value : 0.0F));
         }
-        param_put(param, 0, 100, values);
+        assert_int_equal(param_put(param, 0, 100, values), STATUS_OK);
         assert_true(param->main[50] == 0.0F);
-        param_put(param, 4900, 100, values);
+        assert_int_equal(param_put(param, 4900, 100, values), STATUS_OK);
         assert_true(param->main[2387] == 0.0F);
         assert_true(param->main[2388] == cases[i].value && param->main[2487] == cases[i].value);
         params_release(&params);
@@ -181,13 +181,13 @@ static void starting_weights_are_the_same_numbers_in_every_format(void **state)
 
     (void)state;
     make(&plain, DTYPE_FP32, 2, 1, 0);
-    params_initialize(&plain, 99);
+    assert_int_equal(params_initialize(&plain, 99), STATUS_OK);
     for (int t = 0; t < 2; t++) {
         for (int32_t replica = 0; replica < 3; replica++) {
             struct params params;
 
             make(&params, types[t], 2, 3, replica);
-            params_initialize(&params, 99);
+            assert_int_equal(params_initialize(&params, 99), STATUS_OK);
             check_start(&params, &plain);
             params_release(&params);
         }

@@ -88,17 +88,19 @@ static void make_chunks(struct chunk_rig *rig)
     }
     params_measure(&rig->params);
     assert_int_equal(params_place(&rig->params), STATUS_OK);
-    params_initialize(&rig->params, SEED);
+    assert_int_equal(params_initialize(&rig->params, SEED), STATUS_OK);
     arena_measure(&rig->head.arena, "head");
     head_memory_carve(&rig->head, &rig->shape, true, true);
     assert_int_equal(arena_allocate(&rig->head.arena, true), STATUS_OK);
     head_memory_carve(&rig->head, &rig->shape, true, true);
     assert_true(!tied || rig->head.gradient != NULL);
     rig->workspace.tp.size = 1;
-    workspace_measure(&rig->workspace, &rig->shape, true, most, threads);
+    rig->workspace.scratch.device = rig->device;
+    workspace_measure(&rig->workspace, &rig->shape, true, most, device_kernels(rig->device),
+                      threads);
     assert_int_equal(arena_allocate(&rig->workspace.arena, true), STATUS_OK);
     assert_int_equal(arena_allocate(&rig->workspace.shared, true), STATUS_OK);
-    workspace_place(&rig->workspace, &rig->shape, true, most, threads);
+    workspace_place(&rig->workspace, &rig->shape, true, most, device_kernels(rig->device), threads);
     spoil(rig->workspace.arena.memory, rig->workspace.arena.planned_bytes);
     for (int32_t i = 0; i < rig->is.chunks; i++) {
         struct chunk *chunk = &rig->chunks[i];
@@ -157,8 +159,11 @@ void chunk_rig_make(struct chunk_rig *rig, const struct chunk_rig_case *is,
     assert_non_null(rig->config);
     configure(rig);
     model_shape_of(rig->config, 0, &rig->shape);
-    assert_int_equal(device_open(DEVICE_CPU, rig->is.threads, rig->shape.type, &rig->device),
-                     STATUS_OK);
+    assert_int_equal(
+        device_open(device_cpu(),
+                    &(struct device_config){.threads = rig->is.threads, .type = rig->shape.type},
+                    &rig->device),
+        STATUS_OK);
     make_chunks(rig);
     make_data(rig);
     rig->out = make_message(rig);
@@ -202,13 +207,13 @@ static double forward(struct chunk_rig *rig, int32_t k, bool trains)
             .mask = rig->mask + rows,
             .first_sample = rig->consumed + (int64_t)k * (int64_t)rig->shape.B,
             .loss_seed = rig->loss_seed,
+            .loss_sum = &loss,
         };
         struct chunk *chunk = &rig->chunks[i];
 
         assert_int_equal(trains ? chunk_forward(chunk, slot_of(rig, k), &io)
                                 : chunk_evaluate(chunk, slot_of(rig, k), &io),
                          STATUS_OK);
-        loss += io.loss_sum;
         if (!last) {
             deliver(rig, rig->ends[k][i + 1].landing_f);
         }
@@ -255,7 +260,7 @@ double chunk_rig_train(struct chunk_rig *rig)
     int32_t m = rig->is.microbatches;
     double loss = 0.0;
 
-    params_zero_gradients(&rig->params);
+    assert_int_equal(params_zero_gradients(&rig->params), STATUS_OK);
     if (rig->head.gradient != NULL) {
         memset(rig->head.gradient, 0, rig->head.elems * sizeof(float));
     }

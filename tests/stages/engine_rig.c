@@ -84,14 +84,30 @@ static void keep(struct rig_result *result, struct rig_tensor *tensors, int32_t 
     }
 }
 
+/* A copy of what lies in the device's memory; the caller frees it. NULL where there is no room. */
+static void *bring(struct device *device, const void *from, size_t bytes)
+{
+    void *here = malloc(bytes > 0 ? bytes : 1);
+
+    if (here != NULL && device_copy(device, here, from, bytes) < 0) {
+        free(here);
+        here = NULL;
+    }
+    return here;
+}
+
 static void keep_gradients(struct rig_result *result, const struct params *params)
 {
     for (int32_t i = 0; i < params->count; i++) {
         const struct param *param = &params->table[i];
-
         /* Of a sliced gradient only the own slice is the sum of all replicas. */
-        keep(result, result->gradients, &result->gradient_count, param,
-             param_own_grad(param) - param->own_first, param->own_first, param->own_elems);
+        float *own = bring(params->device, param_own_grad(param), param->own_elems * sizeof(*own));
+
+        if (own != NULL) {
+            keep(result, result->gradients, &result->gradient_count, param, own - param->own_first,
+                 param->own_first, param->own_elems);
+        }
+        free(own);
     }
 }
 
@@ -196,11 +212,12 @@ static enum status run_steps(struct rig_rank *rank)
 }
 
 /* A model's copy as fp32; the caller frees it. */
-static float *widen(const void *tensor, enum dtype type, size_t elems)
+static float *widen(struct device *device, const void *there, enum dtype type, size_t elems)
 {
     float *wide = calloc(elems > 0 ? elems : 1, sizeof(*wide));
+    void *tensor = bring(device, there, elems * dtype_bytes(type));
 
-    for (size_t e = 0; wide != NULL && e < elems; e++) {
+    for (size_t e = 0; wide != NULL && tensor != NULL && e < elems; e++) {
         const void *at = dtype_const_at(tensor, type, e);
         uint16_t bits = 0;
 
@@ -211,6 +228,7 @@ static float *widen(const void *tensor, enum dtype type, size_t elems)
         memcpy(&bits, at, sizeof(bits));
         wide[e] = type == DTYPE_BF16 ? dtype_from_bf16(bits) : dtype_from_fp16(bits);
     }
+    free(tensor);
     return wide;
 }
 
@@ -219,19 +237,23 @@ static void keep_param(struct rig_result *result, const struct param *param)
 {
     size_t first = param->scattered ? param->own_first : 0;
     size_t elems = param->scattered ? param->own_elems : param->elems;
-    float *model = widen(param->weight, param->type, elems);
+    float *model = widen(param->device, param->weight, param->type, elems);
+    float *own = bring(param->device, param->main, param->own_elems * sizeof(*own));
 
-    if (model == NULL) {
+    if (model == NULL || own == NULL) {
+        free(model);
+        free(own);
         return;
     }
-    keep(result, result->weights, &result->tensors, param, param->main - param->own_first,
-         param->own_first, param->own_elems);
+    keep(result, result->weights, &result->tensors, param, own - param->own_first, param->own_first,
+         param->own_elems);
     keep(result, result->models, &result->model_count, param, model - first, first, elems);
     for (size_t e = 0; e < param->own_elems; e++) {
         result->copies_disagree += rig_bits((double)model[param->own_first - first + e]) !=
-                                   rig_bits((double)dtype_round(param->type, param->main[e]));
+                                   rig_bits((double)dtype_round(param->type, own[e]));
     }
     free(model);
+    free(own);
 }
 
 static void keep_copy(struct rig_result *result, const struct engine *engine)
@@ -239,8 +261,8 @@ static void keep_copy(struct rig_result *result, const struct engine *engine)
     struct param wte;
     float *copy = NULL;
 
-    parameters_word_embedding(&engine->shape, &wte);
-    copy = widen(engine->head.copy, engine->shape.type, wte.elems);
+    parameters_head_copy(&engine->shape, &engine->params, &engine->head, &wte);
+    copy = widen(engine->device, engine->head.copy, engine->shape.type, wte.elems);
     if (copy != NULL) {
         keep(result, result->copies, &result->copy_count, &wte, copy, 0, wte.elems);
     }
@@ -301,13 +323,21 @@ static void *run_rank(void *context)
         .local_ranks = rig->world,
         .job_directory = rig->world > 1 ? rig->directory : "",
         .cancel = &rank->cancel,
+        .backend = rig->hooks->backend,
         .inspect = inspect,
         .inspect_context = rank,
     };
-    enum status status = find_checkpoint(rank);
+    enum status status = STATUS_OK;
 
+    if (rig->hooks->on_begin != NULL) {
+        rig->hooks->on_begin(rig->hooks->context);
+    }
+    status = find_checkpoint(rank);
     if (status >= 0) {
         options.resume = rank->resume.place.found ? &rank->resume : NULL;
+        if (rig->hooks->on_open != NULL) {
+            rig->hooks->on_open(rig->hooks->context, &options);
+        }
         status = engine_open(&options, &rank->engine);
     }
     if (status >= 0) {

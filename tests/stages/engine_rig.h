@@ -22,12 +22,18 @@
 #define RIG_TENSORS_MOST 512
 #define RIG_RANKS_MOST   64
 
+struct device_backend;
 struct engine;
+struct engine_options;
 
-/* A look into a running job, from the thread of each rank, one rank at a time. Either may be
+/* A look into a running job, from the thread of each rank, one rank at a time. Any may be
  * NULL. */
 struct rig_hooks {
     void *context;
+    const struct device_backend *backend; /* what the ranks compute on; NULL: the CPU */
+    void (*on_begin)(void *context);      /* on each rank's thread, before anything else */
+    void (*on_open)(void *context,
+                    struct engine_options *options); /* may change how it is opened */
     /* The gradients of a step are complete, its update has not begun: may change them. */
     void (*on_gradients)(void *context, const struct engine *engine);
     /* After a step (and its evaluation), when the update has arrived everywhere. */

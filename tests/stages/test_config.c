@@ -166,7 +166,6 @@ static void test_what_this_build_cannot_do_is_refused_by_name(void **state)
         "parallel.schedule=zb_h1",
         "parallel.sequence_slices=2",
         "parallel.extra_in_flight=1",
-        "parallel.device=cuda",
     };
 
     (void)state;

@@ -16,10 +16,19 @@
 static int clear_environment(void **state)
 {
     static const char *const names[] = {
-        "RANK",         "WORLD_SIZE",           "LOCAL_RANK",
-        "PMI_RANK",     "OMPI_COMM_WORLD_RANK", "LOCAL_WORLD_SIZE",
-        "PMI_SIZE",     "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID",
-        "SLURM_PROCID", "SLURM_NTASKS",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "PMI_RANK",
+        "OMPI_COMM_WORLD_RANK",
+        "LOCAL_WORLD_SIZE",
+        "PMI_SIZE",
+        "OMPI_COMM_WORLD_SIZE",
+        "SLURM_STEP_ID",
+        "SLURM_PROCID",
+        "SLURM_NTASKS",
+        "SLURM_LOCALID",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
     };
 
     (void)state;
@@ -45,6 +54,14 @@ static void assert_is(const char *launcher, int32_t rank, int32_t world, int32_t
     assert_int_equal(env.rank, rank);
     assert_int_equal(env.world, world);
     assert_int_equal(env.local_world, local_world);
+}
+
+static void assert_local(int32_t local_rank)
+{
+    struct launch_env env = {.local_rank = -1};
+
+    assert_int_equal(launch_env_read(&env), STATUS_OK);
+    assert_int_equal(env.local_rank, local_rank);
 }
 
 static void assert_refused(const char *words)
@@ -148,6 +165,29 @@ static void a_wrong_number_of_local_processes_is_refused(void **state)
     assert_refused("LOCAL_WORLD_SIZE is \"0\"");
 }
 
+static void the_place_on_the_host_is_the_launchers_word_or_follows_from_the_rank(void **state)
+{
+    (void)state;
+    assert_local(0);
+    set("SLURM_STEP_ID", "0");
+    set("SLURM_PROCID", "6");
+    set("SLURM_NTASKS", "8");
+    set("LOCAL_WORLD_SIZE", "4");
+    assert_local(2);
+    set("SLURM_LOCALID", "3");
+    assert_local(3);
+    /* Of another launcher's variables none counts. */
+    set("OMPI_COMM_WORLD_LOCAL_RANK", "1");
+    assert_local(3);
+    set("RANK", "5");
+    set("WORLD_SIZE", "8");
+    assert_local(1);
+    set("LOCAL_RANK", "0");
+    assert_local(0);
+    set("LOCAL_RANK", "-1");
+    assert_refused("LOCAL_RANK is \"-1\"");
+}
+
 #define CLEAN(test) cmocka_unit_test_setup_teardown(test, clear_environment, clear_environment)
 
 int main(void)
@@ -160,6 +200,7 @@ int main(void)
         CLEAN(what_is_no_number_is_refused_with_name_and_value),
         CLEAN(half_a_launcher_is_refused_by_the_name_that_is_missing),
         CLEAN(a_rank_outside_its_world_is_refused_with_both),
+        CLEAN(the_place_on_the_host_is_the_launchers_word_or_follows_from_the_rank),
         CLEAN(a_wrong_number_of_local_processes_is_refused),
     };
 

@@ -45,7 +45,7 @@ static struct params make_params(int moments)
         for (size_t e = 0; e < param->elems; e++) {
             float value = (float)(100 * (i + 1)) + (float)e;
 
-            param_put(param, e, 1, &value);
+            assert_int_equal(param_put(param, e, 1, &value), STATUS_OK);
         }
         for (size_t e = 0; e < param->own_elems; e++) {
             param->moment1[e] = (float)(1000 * (i + 1)) + (float)e;

@@ -45,7 +45,7 @@ static void make_rank(struct params *params, struct head_memory *head,
     assert_int_equal(parameters_add(params, shape, range), STATUS_OK);
     params_measure(params);
     assert_int_equal(params_place(params), STATUS_OK);
-    params_initialize(params, seed);
+    assert_int_equal(params_initialize(params, seed), STATUS_OK);
     arena_measure(&head->arena, "head");
     head_memory_carve(head, shape, range->has_embedding, range->has_head);
     assert_int_equal(arena_allocate(&head->arena, true), STATUS_OK);

@@ -60,6 +60,9 @@ static void test_keys_and_values_are_refused_by_name(void **state)
     check("--control.dead_after_s=1", "control.dead_after_s", "heartbeat_s");
     check("--bare", "--bare", "unknown key");
     check("--train.run_dir=text.txt", "text.txt", "directory");
+#ifndef WEIR_CUDA
+    check("--parallel.device=cuda", "parallel.device", "CPUs only");
+#endif
 }
 
 static void test_data_that_cannot_be_trained_on_is_refused_by_file(void **state)

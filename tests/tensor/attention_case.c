@@ -5,21 +5,26 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "naive_attention.h"
+#include "on_each.h"
 #include "tensor/rng.h"
 #include "tensor/stream.h"
 #include "tolerance.h"
 
-/* B, T, H, D. */
-const struct attention_shape attention_case_shapes[ATTENTION_CASE_SHAPES] = {
-    {1, 1, 1, 1},  {2, 5, 3, 7},    {1, 23, 2, 16}, {1, 24, 1, 64},  {1, 25, 2, 33},  {2, 48, 1, 8},
-    {1, 49, 2, 5}, {1, 96, 1, 128}, {3, 97, 1, 17}, {1, 130, 2, 80}, {1, 256, 1, 64},
+enum {
+    SHAPES = 13
 };
 
-const char *const attention_case_variants[ATTENTION_CASE_VARIANTS] = {"cpu-v3", "cpu-base"};
+/* B, T, H, D: around the edges of panels, blocks and tiles. */
+static const struct attention_shape shapes[SHAPES] = {
+    {1, 1, 1, 1},    {2, 5, 3, 7},   {1, 23, 2, 16},  {1, 24, 1, 64}, {1, 25, 2, 33},
+    {2, 48, 1, 8},   {1, 49, 2, 5},  {1, 96, 1, 128}, {3, 97, 1, 17}, {1, 130, 2, 80},
+    {1, 256, 1, 64}, {2, 75, 1, 40}, {1, 70, 1, 200},
+};
 
 void attention_case_make(struct attention_case *c, const struct attention_shape *shape,
                          enum dtype type, const struct attention_dropout *dropout, float range)
@@ -47,13 +52,12 @@ void attention_case_free(struct attention_case *c)
     guarded_free(&c->dout);
 }
 
-void attention_case_run(const struct kernel_ops *ops, struct attention_case *c, int threads)
+void attention_case_run(const struct kernel_ops *ops, struct attention_case *c,
+                        struct stream *stream)
 {
     struct guarded workspace;
-    struct stream *stream = NULL;
 
-    assert_int_equal(stream_create(threads, &stream), STATUS_OK);
-    guarded_make(&workspace, attention_workspace_floats(&c->shape, threads));
+    guarded_make(&workspace, ops->attention_workspace(&c->shape, stream_threads(stream)));
     assert_int_equal(ops->attention_forward(c->out.data, c->lse.floats, c->qkv.data, &c->shape,
                                             c->dropout, workspace.floats, c->qkv.type, stream),
                      STATUS_OK);
@@ -62,7 +66,6 @@ void attention_case_run(const struct kernel_ops *ops, struct attention_case *c, 
                                              c->qkv.type, stream),
                      STATUS_OK);
     guarded_free(&workspace);
-    stream_destroy(&stream);
 }
 
 double attention_case_factor(const struct attention_dropout *dropout,
@@ -106,6 +109,9 @@ struct expected {
     double *out;
     double *lse;
     double *dqkv;
+    double *out_rounding; /* of the terms, by naive_attention_rounding() */
+    double *dqkv_rounding;
+    bool rounds;
 };
 
 /* (T,T), NULL without dropout. */
@@ -128,7 +134,7 @@ static void expect_head(const struct attention_case *c, struct expected *want, s
     size_t C = c->shape.heads * D;
     size_t at = b * T * C + h * D;
     size_t at_qkv = b * T * 3 * C + h * D;
-    double *head = doubles(9 * T * D);
+    double *head = doubles(13 * T * D);
     double *q = head;
     double *k = head + T * D;
     double *v = head + 2 * T * D;
@@ -138,6 +144,7 @@ static void expect_head(const struct attention_case *c, struct expected *want, s
     double *dk = head + 6 * T * D;
     double *dv = head + 7 * T * D;
     double *kept = head + 8 * T * D;
+    double *rounding = head + 9 * T * D;
     double *factors = factors_of(c, b, h);
 
     gather(q, &c->qkv, at_qkv, 3 * C, T, D);
@@ -150,6 +157,16 @@ static void expect_head(const struct attention_case *c, struct expected *want, s
     naive_attention_forward(out, want->lse + (b * c->shape.heads + h) * T, q, k, v, factors, T, D);
     naive_attention_backward(dq, dk, dv, dout, c->out.type == DTYPE_FP32 ? NULL : kept, q, k, v,
                              factors, T, D);
+    if (want->rounds) {
+        naive_attention_rounding(rounding, dout, kept, q, k, v, factors, T, D,
+                                 c->out.type == DTYPE_BF16 ? 0x1p-8 : 0x1p-11,
+                                 c->out.type == DTYPE_BF16 ? 0x1p-134 : 0x1p-25);
+    }
+    scatter(want->out_rounding + at, C, rounding, T, D);
+    for (size_t part = 0; part < 3; part++) {
+        scatter(want->dqkv_rounding + at_qkv + part * C, 3 * C, rounding + (1 + part) * T * D, T,
+                D);
+    }
     scatter(want->out + at, C, out, T, D);
     scatter(want->dqkv + at_qkv, 3 * C, dq, T, D);
     scatter(want->dqkv + at_qkv + C, 3 * C, dk, T, D);
@@ -158,41 +175,91 @@ static void expect_head(const struct attention_case *c, struct expected *want, s
     free(head);
 }
 
-static void typed_close(const struct typed *found, const double *want, double allowed,
-                        const char *what)
+static void typed_close(const struct typed *found, const double *want, const double *rounding,
+                        double allowed, const char *what)
 {
     for (size_t i = 0; i < found->elems; i++) {
         double error = fabs((double)typed_at(found, i) - want[i]);
+        double most = tolerance_kept(found->type, want[i], allowed + rounding[i]);
 
-        if (!(error <= tolerance_kept(found->type, want[i], allowed))) {
+        if (!(error <= most)) {
             fail_msg("%s %s[%zu of %zu]: expected %.9g, found %.9g, off by %.3g, allowed %.3g",
                      dtype_text(found->type), what, i, found->elems, want[i],
-                     (double)typed_at(found, i), error,
-                     tolerance_kept(found->type, want[i], allowed));
+                     (double)typed_at(found, i), error, most);
         }
     }
 }
 
-void attention_case_check(const struct kernel_ops *ops, struct attention_case *c, double unit)
+/* The matrix units of a GPU multiply 16-bit numbers. */
+static bool rounds_weights(const struct kernel_ops *ops, enum dtype type)
+{
+    return strcmp(ops->variant, "cuda") == 0 && type != DTYPE_FP32;
+}
+
+void attention_case_check(const struct kernel_ops *ops, struct attention_case *c,
+                          struct stream *stream, double unit)
 {
     struct expected want = {
         .out = doubles(c->out.elems),
         .lse = doubles(c->lse.elems),
         .dqkv = doubles(c->dqkv.elems),
+        .out_rounding = doubles(c->out.elems),
+        .dqkv_rounding = doubles(c->dqkv.elems),
+        .rounds = rounds_weights(ops, c->out.type),
     };
 
-    attention_case_run(ops, c, 1);
+    attention_case_run(ops, c, stream);
     for (size_t b = 0; b < c->shape.batch; b++) {
         for (size_t h = 0; h < c->shape.heads; h++) {
             expect_head(c, &want, b, h);
         }
     }
-    typed_close(&c->out, want.out, unit, "out");
+    typed_close(&c->out, want.out, want.out_rounding, unit, "out");
     guarded_close(&c->lse, want.lse, 2.0 * unit, "lse");
-    typed_close(&c->dqkv, want.dqkv, unit * (4.0 + sqrt((double)c->shape.positions)), "dqkv");
+    typed_close(&c->dqkv, want.dqkv, want.dqkv_rounding,
+                unit * (4.0 + sqrt((double)c->shape.positions)), "dqkv");
     free(want.out);
     free(want.lse);
     free(want.dqkv);
+    free(want.out_rounding);
+    free(want.dqkv_rounding);
+}
+
+struct shapes_check {
+    const struct attention_dropout *dropout;
+    double unit;
+    struct attention_case first[SHAPES * DTYPES]; /* of a variant's first team */
+};
+
+static void check_shapes(const struct kernel_ops *ops, struct stream *stream, int threads,
+                         void *context)
+{
+    struct shapes_check *check = context;
+
+    for (size_t i = 0; i < (size_t)SHAPES * DTYPES; i++) {
+        struct attention_case *first = &check->first[i];
+        struct attention_case other;
+
+        attention_case_make(threads == 1 ? first : &other, &shapes[i / DTYPES],
+                            (enum dtype)(i % DTYPES), check->dropout, 1.0F);
+        if (threads == 1) {
+            attention_case_check(ops, first, stream, check->unit);
+            continue;
+        }
+        attention_case_run(ops, &other, stream);
+        attention_case_equal(&other, first);
+        attention_case_free(&other);
+        if (threads == ON_EACH_MOST_THREADS) {
+            attention_case_free(first);
+        }
+    }
+}
+
+void attention_case_check_shapes(const struct attention_dropout *dropout, double unit)
+{
+    struct shapes_check check = {.dropout = dropout, .unit = unit};
+
+    on_each_variant_and_team(check_shapes, &check);
 }
 
 void attention_case_equal(const struct attention_case *a, const struct attention_case *b)

@@ -17,15 +17,6 @@
 extern "C" {
 #endif
 
-#define ATTENTION_CASE_SHAPES   11
-#define ATTENTION_CASE_VARIANTS 2
-
-/* Around the edges of panels, blocks and tiles. */
-extern const struct attention_shape attention_case_shapes[ATTENTION_CASE_SHAPES];
-
-/* Names for kernels_cpu_find(), which has not all of them everywhere. */
-extern const char *const attention_case_variants[ATTENTION_CASE_VARIANTS];
-
 struct attention_case {
     struct attention_shape shape;
     const struct attention_dropout *dropout; /* NULL: none; borrowed */
@@ -43,11 +34,18 @@ void attention_case_make(struct attention_case *c, const struct attention_shape 
 void attention_case_free(struct attention_case *c);
 
 /* Both directions. */
-void attention_case_run(const struct kernel_ops *ops, struct attention_case *c, int threads);
+void attention_case_run(const struct kernel_ops *ops, struct attention_case *c,
+                        struct stream *stream);
 
 /* Runs it and compares with the double precision loops. `unit` is the rounding error that a term of
- * order one may carry in fp32; sums of up to T such terms (dK, dV) may carry that many. */
-void attention_case_check(const struct kernel_ops *ops, struct attention_case *c, double unit);
+ * order one may carry in fp32; sums of up to T such terms (dK, dV) may carry that many. What a
+ * variant rounds on the way to a 16-bit format is allowed as naive_attention_rounding() derives it. */
+void attention_case_check(const struct kernel_ops *ops, struct attention_case *c,
+                          struct stream *stream, double unit);
+
+/* All shapes and formats, of every variant: its first team as attention_case_check(), and the bits of
+ * the others against that one's. */
+void attention_case_check_shapes(const struct attention_dropout *dropout, double unit);
 
 /* Fails unless the results of both have the same bits. */
 void attention_case_equal(const struct attention_case *a, const struct attention_case *b);

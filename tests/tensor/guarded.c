@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "buffer.h"
+
 enum {
     BAND_ELEMS = 64,
     BAND_BYTE = 0xA5
@@ -15,12 +17,10 @@ enum {
 
 void guarded_make(struct guarded *guarded, size_t elems)
 {
-    /* aligned_alloc wants a multiple of the alignment; the second band begins right behind the
-     * last element all the same. */
+    /* A multiple of 64 bytes; the second band begins right behind the last element all the same. */
     size_t all = (elems + 15) / 16 * 16 + (size_t)2 * BAND_ELEMS;
-    float *memory = aligned_alloc(64, all * sizeof(*memory));
+    float *memory = buffer_take(all * sizeof(*memory));
 
-    assert_non_null(memory);
     memset(memory, BAND_BYTE, all * sizeof(*memory));
     guarded->floats = memory + BAND_ELEMS;
     guarded->elems = elems;
@@ -94,6 +94,6 @@ void guarded_close(const struct guarded *guarded, const double *want, double all
 void guarded_free(struct guarded *guarded)
 {
     guarded_check(guarded);
-    free(guarded->floats - BAND_ELEMS);
+    buffer_give(guarded->floats - BAND_ELEMS);
     guarded->floats = NULL;
 }

@@ -93,3 +93,54 @@ void naive_attention_backward(double *dq, double *dk, double *dv, const double *
     free(lse);
     free(p);
 }
+
+/* What ds of a query and a key may be off by. */
+static double ds_rounding(const double *dout, const double *v, double p, double f, double mean,
+                          size_t D, double u, double s)
+{
+    double dp_off = 0.0;
+    double off;
+
+    for (size_t d = 0; d < D; d++) {
+        dp_off += (u * fabs(dout[d]) + s) * fabs(v[d]);
+    }
+    off = p * f * dp_off;
+    return off + u * (fabs(p * (f * dot(dout, v, D) - mean)) + off) + s;
+}
+
+void naive_attention_rounding(double *bounds, const double *dout, const double *out,
+                              const double *q, const double *k, const double *v,
+                              const double *factors, size_t T, size_t D, double u, double s)
+{
+    double *lse = calloc(T, sizeof(*lse));
+    double *p = weights(q, k, lse, T, D);
+    double *dq = bounds + T * D;
+    double *dk = bounds + 2 * T * D;
+    double *dv = bounds + 3 * T * D;
+
+    for (size_t i = 0; i < 4 * T * D; i++) {
+        bounds[i] = 0.0;
+    }
+    for (size_t i = 0; i < T; i++) {
+        double mean = dot(dout + i * D, out + i * D, D);
+
+        for (size_t j = 0; j <= i; j++) {
+            double f = factor(factors, i * T + j);
+            double weight = f * p[i * T + j];
+            double off = f > 0.0 ? u * weight + s : 0.0;
+            double ds_off = ds_rounding(dout + i * D, v + j * D, p[i * T + j], f, mean, D, u, s) /
+                            sqrt((double)D);
+
+            for (size_t d = 0; d < D; d++) {
+                double dout_off = u * fabs(dout[i * D + d]) + s;
+
+                bounds[i * D + d] += f * (u * p[i * T + j] + s) * fabs(v[j * D + d]);
+                dq[i * D + d] += ds_off * fabs(k[j * D + d]);
+                dk[j * D + d] += ds_off * fabs(q[i * D + d]);
+                dv[j * D + d] += off * fabs(dout[i * D + d]) + (weight + off) * dout_off;
+            }
+        }
+    }
+    free(lse);
+    free(p);
+}

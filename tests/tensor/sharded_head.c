@@ -2,13 +2,12 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "tensor/gemm.h"
-#include "tensor/stream.h"
+#include "buffer.h"
+#include "head_stream.h"
 
 static void round_to(struct guarded *floats, enum dtype type)
 {
@@ -21,6 +20,10 @@ void head_case_make(struct head_case *c, const struct head_shape *shape, enum dt
 {
     c->shape = *shape;
     c->type = type;
+    if (c->shape.rows > head_most_rows()) {
+        c->shape.rows = head_most_rows();
+    }
+    shape = &c->shape;
     guarded_make(&c->x, shape->rows * shape->hidden);
     guarded_make(&c->wte, shape->vocab * shape->hidden);
     guarded_make(&c->dwte, shape->vocab * shape->hidden);
@@ -30,8 +33,7 @@ void head_case_make(struct head_case *c, const struct head_shape *shape, enum dt
     guarded_fill(&c->dwte, 23, 1.0F);
     round_to(&c->x, type);
     round_to(&c->wte, type);
-    c->targets = calloc(shape->rows, sizeof(*c->targets));
-    assert_non_null(c->targets);
+    c->targets = buffer_take(shape->rows * sizeof(*c->targets));
     for (size_t i = 0; i < shape->rows; i++) {
         c->mask.floats[i] = i % 3 == 1 ? 0.0F : 1.0F;
         c->targets[i] = (int32_t)(i * 7919 % shape->vocab);
@@ -44,7 +46,7 @@ void head_case_free(struct head_case *c)
     guarded_free(&c->wte);
     guarded_free(&c->dwte);
     guarded_free(&c->mask);
-    free(c->targets);
+    buffer_give(c->targets);
 }
 
 void sharded_head_make(struct sharded_head *head, const struct kernel_ops *ops, struct head_case *c,
@@ -53,17 +55,14 @@ void sharded_head_make(struct sharded_head *head, const struct kernel_ops *ops, 
     size_t part = (c->shape.vocab + count - 1) / count;
 
     *head = (struct sharded_head){.ops = ops, .c = c, .count = count, .stride = c->shape.rows + 1};
-    assert_int_equal(stream_create(threads, &head->stream), STATUS_OK);
+    head_stream_open(threads, c->type, &head->stream);
     head->x = c->x.floats;
     head->wte = c->wte.floats;
     if (c->type != DTYPE_FP32) {
-        assert_int_equal(stream_reserve(head->stream, GEMM_SCRATCH_FLOATS), STATUS_OK);
-        head->x = malloc(c->x.elems * sizeof(uint16_t));
-        head->wte = malloc(c->wte.elems * sizeof(uint16_t));
-        assert_true(head->x != NULL && head->wte != NULL);
+        head->x = buffer_take(c->x.elems * sizeof(uint16_t));
+        head->wte = buffer_take(c->wte.elems * sizeof(uint16_t));
     }
-    head->rows = malloc(count * head->stride * sizeof(*head->rows));
-    assert_non_null(head->rows);
+    head->rows = buffer_take(count * head->stride * sizeof(*head->rows));
     memset(head->rows, 0xFF, count * head->stride * sizeof(*head->rows));
     for (size_t s = 0; s < count; s++) {
         struct head_shard *shard = &head->shards[s];
@@ -85,11 +84,11 @@ void sharded_head_free(struct sharded_head *head)
         guarded_free(&head->shards[s].dx);
     }
     if (head->c->type != DTYPE_FP32) {
-        free(head->x);
-        free(head->wte);
+        buffer_give(head->x);
+        buffer_give(head->wte);
     }
-    free(head->rows);
-    stream_destroy(&head->stream);
+    buffer_give(head->rows);
+    head_stream_close(&head->stream);
 }
 
 static void pack(void *out, const struct guarded *in, enum dtype type)
@@ -121,30 +120,31 @@ void sharded_head_logits(struct sharded_head *head)
                                                 head->stream),
                          STATUS_OK);
     }
+    head_stream_wait(head->stream);
 }
 
 double sharded_head_loss(struct sharded_head *head, bool gradients)
 {
     struct head_case *c = head->c;
-    double *losses = calloc(2 * c->shape.rows, sizeof(*losses));
+    double *losses = buffer_take(2 * c->shape.rows * sizeof(*losses));
     double sum = 0.0;
 
-    assert_non_null(losses);
     for (size_t s = 0; s < head->count; s++) {
         struct head_shard *shard = &head->shards[s];
         struct head_rows all = {head->rows, head->stride, head->count, s};
         double *found = losses + (s == 0 ? 0 : c->shape.rows);
 
         assert_int_equal(head->ops->head_loss(shard->logits.floats, found, &all, c->targets,
-                                              c->mask.floats, &shard->shape, gradients,
+                                              c->mask.floats, &shard->shape, gradients, c->type,
                                               head->stream),
                          STATUS_OK);
+        head_stream_wait(head->stream);
         assert_memory_equal(found, losses, c->shape.rows * sizeof(*losses));
     }
     for (size_t i = 0; i < c->shape.rows; i++) {
         sum += losses[i];
     }
-    free(losses);
+    buffer_give(losses);
     return sum;
 }
 
@@ -163,6 +163,7 @@ void sharded_head_backward(struct sharded_head *head)
                                                   &shard->shape, c->type, head->stream),
                          STATUS_OK);
     }
+    head_stream_wait(head->stream);
     for (size_t i = 0; i < c->x.elems && head->count > 1; i++) {
         c->x.floats[i] = head->shards[0].dx.floats[i];
         for (size_t s = 1; s < head->count; s++) {

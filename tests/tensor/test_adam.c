@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "buffer.h"
 #include "guarded.h"
 #include "on_each.h"
 #include "tensor/kernels.h"
@@ -232,7 +233,8 @@ static void check_copy(const struct kernel_ops *ops, struct stream *stream, int 
                        void *context)
 {
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_FP16};
-    static uint16_t copy[9001 + 2];
+    const size_t copy_bytes = (9001 + 2) * sizeof(uint16_t);
+    uint16_t *copy = buffer_take(copy_bytes);
     struct tensors plain;
     struct tensors copied;
 
@@ -250,7 +252,7 @@ static void check_copy(const struct kernel_ops *ops, struct stream *stream, int 
         tensors_make(&copied, 9001);
         fill_gradients(&plain.grad, 5);
         fill_gradients(&copied.grad, 5);
-        memset(copy, 0x55, sizeof(copy));
+        memset(copy, 0x55, copy_bytes);
         assert_int_equal(ops->adam(plain.weight.floats, plain.moment1.floats, plain.moment2.floats,
                                    plain.grad.floats, 9001, &step, stream),
                          STATUS_OK);
@@ -269,6 +271,7 @@ static void check_copy(const struct kernel_ops *ops, struct stream *stream, int 
         tensors_free(&plain);
         tensors_free(&copied);
     }
+    buffer_give(copy);
 }
 
 static void a_copy_gets_the_new_weights_rounded(void **state)

@@ -12,8 +12,8 @@
 #include "attention_case.h"
 #include "guarded.h"
 #include "naive_attention.h"
+#include "on_each.h"
 #include "tensor/kernels.h"
-#include "tensor/kernels_cpu.h"
 #include "typed.h"
 
 /* Three of ten weights, in a shard of heads that is not the first. */
@@ -26,16 +26,20 @@ static const struct attention_dropout some = {
     .first_head = 3,
 };
 
-/* Calls check(ops) for each variant that this processor has. */
-static void on_each_variant(void (*check)(const struct kernel_ops *ops))
-{
-    for (size_t v = 0; v < ATTENTION_CASE_VARIANTS; v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(attention_case_variants[v]);
+/* A check that needs no team: once for each variant. */
+typedef void (*check_fn)(const struct kernel_ops *ops, struct stream *stream);
 
-        if (ops != NULL) {
-            check(ops);
-        }
+static void run_once(const struct kernel_ops *ops, struct stream *stream, int threads,
+                     void *context)
+{
+    if (threads == 1) {
+        (*(const check_fn *)context)(ops, stream);
     }
+}
+
+static void on_each_variant(check_fn check)
+{
+    on_each_variant_and_team(run_once, &check);
 }
 
 /* Sum of out · dout of one head: the number whose gradient the backward is. */
@@ -111,28 +115,16 @@ static void test_the_expected_gradients_are_difference_quotients(void **state)
 }
 
 /* Terms of order one are multiplied by 1 / 0.7, and so are their errors. */
-static void check_loops(const struct kernel_ops *ops)
-{
-    for (size_t i = 0; i < (size_t)ATTENTION_CASE_SHAPES * DTYPES; i++) {
-        struct attention_case c;
-
-        attention_case_make(&c, &attention_case_shapes[i / DTYPES], (enum dtype)(i % DTYPES), &some,
-                            1.0F);
-        attention_case_check(ops, &c, 1e-6 / 0.7);
-        attention_case_free(&c);
-    }
-}
-
-static void test_both_directions_equal_the_double_precision_loops(void **state)
+static void test_both_directions_equal_the_double_precision_loops_by_any_team(void **state)
 {
     (void)state;
-    on_each_variant(check_loops);
+    attention_case_check_shapes(&some, 1e-6 / 0.7);
 }
 
 /* Makes every weight visible: with a one in column k of value k and zeros beside it, column k of
  * out is the weight of key k; with a one in column q of query q's dout, column q of key k's dV is
  * what query q weighs it. */
-static void check_each_element(const struct kernel_ops *ops)
+static void check_each_element(const struct kernel_ops *ops, struct stream *stream)
 {
     const size_t T = 109;
     const struct attention_shape shape = {2, T, 2, T};
@@ -148,7 +140,7 @@ static void check_each_element(const struct kernel_ops *ops)
         c.dout.floats[i] = own ? 1.0F : 0.0F;
         typed_set(&c.qkv, i / (2 * T) * row + 4 * T + i % (2 * T), own ? 1.0F : 0.0F);
     }
-    attention_case_run(ops, &c, 1);
+    attention_case_run(ops, &c, stream);
     for (size_t i = 0; i < 4 * T * T; i++) {
         size_t b = i / (2 * T * T);
         size_t h = i / (T * T) % 2;
@@ -171,7 +163,7 @@ static void test_exactly_the_weights_that_the_mask_names_are_kept_both_ways(void
     on_each_variant(check_each_element);
 }
 
-static void check_nothing_dropped(const struct kernel_ops *ops)
+static void check_nothing_dropped(const struct kernel_ops *ops, struct stream *stream)
 {
     struct attention_dropout nothing = some;
     const struct attention_shape shape = {2, 130, 2, 20};
@@ -183,8 +175,8 @@ static void check_nothing_dropped(const struct kernel_ops *ops)
 
         attention_case_make(&with, &shape, (enum dtype)type, &nothing, 1.0F);
         attention_case_make(&without, &shape, (enum dtype)type, NULL, 1.0F);
-        attention_case_run(ops, &with, 1);
-        attention_case_run(ops, &without, 1);
+        attention_case_run(ops, &with, stream);
+        attention_case_run(ops, &without, stream);
         attention_case_equal(&with, &without);
         attention_case_free(&with);
         attention_case_free(&without);
@@ -197,7 +189,7 @@ static void test_a_threshold_of_zero_has_the_bits_of_no_dropout(void **state)
     on_each_variant(check_nothing_dropped);
 }
 
-static void check_lse(const struct kernel_ops *ops)
+static void check_lse(const struct kernel_ops *ops, struct stream *stream)
 {
     const struct attention_shape shape = {1, 130, 2, 20};
     struct attention_case with;
@@ -205,8 +197,8 @@ static void check_lse(const struct kernel_ops *ops)
 
     attention_case_make(&with, &shape, DTYPE_BF16, &some, 1.0F);
     attention_case_make(&without, &shape, DTYPE_BF16, NULL, 1.0F);
-    attention_case_run(ops, &with, 1);
-    attention_case_run(ops, &without, 1);
+    attention_case_run(ops, &with, stream);
+    attention_case_run(ops, &without, stream);
     guarded_equal(&with.lse, &without.lse);
     attention_case_free(&with);
     attention_case_free(&without);
@@ -216,33 +208,6 @@ static void test_the_log_sum_exp_knows_nothing_of_dropout(void **state)
 {
     (void)state;
     on_each_variant(check_lse);
-}
-
-static void check_teams(const struct kernel_ops *ops)
-{
-    for (size_t i = 0; i < (size_t)ATTENTION_CASE_SHAPES * DTYPES; i++) {
-        const struct attention_shape *shape = &attention_case_shapes[i / DTYPES];
-        const enum dtype type = (enum dtype)(i % DTYPES);
-        struct attention_case alone;
-
-        attention_case_make(&alone, shape, type, &some, 1.0F);
-        attention_case_run(ops, &alone, 1);
-        for (int threads = 2; threads <= 3; threads++) {
-            struct attention_case team;
-
-            attention_case_make(&team, shape, type, &some, 1.0F);
-            attention_case_run(ops, &team, threads);
-            attention_case_equal(&team, &alone);
-            attention_case_free(&team);
-        }
-        attention_case_free(&alone);
-    }
-}
-
-static void test_a_team_of_any_size_gives_the_same_bits(void **state)
-{
-    (void)state;
-    on_each_variant(check_teams);
 }
 
 /* Compares, or takes over, a part of a tensor: `heads` of `whole` from `first_head` on, in `samples`
@@ -303,7 +268,7 @@ static void compare_part(const struct attention_case *c, const struct part *part
 }
 
 /* Two samples with four heads, against each half of the heads and each sample alone. */
-static void check_shards(const struct kernel_ops *ops)
+static void check_shards(const struct kernel_ops *ops, struct stream *stream)
 {
     const struct attention_shape all = {2, 101, 4, 20};
     const struct attention_shape share = {1, 101, 2, 20};
@@ -312,7 +277,7 @@ static void check_shards(const struct kernel_ops *ops)
         struct attention_case whole;
 
         attention_case_make(&whole, &all, (enum dtype)type, &some, 1.0F);
-        attention_case_run(ops, &whole, 2);
+        attention_case_run(ops, &whole, stream);
         for (size_t i = 0; i < 4; i++) {
             const struct part part = {&whole, i / 2, i % 2 * 2, 1};
             struct attention_dropout own = some;
@@ -322,7 +287,7 @@ static void check_shards(const struct kernel_ops *ops)
             own.first_head += part.first_head;
             attention_case_make(&shard, &share, (enum dtype)type, &own, 1.0F);
             take_part(&shard, &part);
-            attention_case_run(ops, &shard, 1);
+            attention_case_run(ops, &shard, stream);
             compare_part(&shard, &part);
             attention_case_free(&shard);
         }
@@ -336,7 +301,7 @@ static void test_shards_of_heads_and_samples_give_the_bits_of_the_whole(void **s
     on_each_variant(check_shards);
 }
 
-static void check_purposes(const struct kernel_ops *ops)
+static void check_purposes(const struct kernel_ops *ops, struct stream *stream)
 {
     const struct attention_shape shape = {1, 30, 1, 8};
     struct attention_dropout others[6] = {some, some, some, some, some, some};
@@ -349,12 +314,12 @@ static void check_purposes(const struct kernel_ops *ops)
     others[4].first_sample += (uint64_t)1 << 40;
     others[5].first_head++;
     attention_case_make(&here, &shape, DTYPE_FP32, &some, 1.0F);
-    attention_case_run(ops, &here, 1);
+    attention_case_run(ops, &here, stream);
     for (size_t i = 0; i < 6; i++) {
         struct attention_case there;
 
         attention_case_make(&there, &shape, DTYPE_FP32, &others[i], 1.0F);
-        attention_case_run(ops, &there, 1);
+        attention_case_run(ops, &there, stream);
         assert_memory_not_equal(here.out.data, there.out.data, here.out.elems * sizeof(float));
         assert_memory_not_equal(here.dqkv.data, there.dqkv.data, here.dqkv.elems * sizeof(float));
         attention_case_free(&there);
@@ -369,7 +334,7 @@ static void test_every_purpose_has_a_mask_of_its_own(void **state)
 }
 
 /* A weight that is not kept is multiplied as a zero, and so hides nothing. */
-static void check_not_finite(const struct kernel_ops *ops)
+static void check_not_finite(const struct kernel_ops *ops, struct stream *stream)
 {
     const struct attention_shape shape = {1, 30, 1, 4};
 
@@ -378,7 +343,7 @@ static void check_not_finite(const struct kernel_ops *ops)
 
         attention_case_make(&c, &shape, (enum dtype)(i / 3), &some, 1.0F);
         typed_set(&c.qkv, 240 + i % 3 * 4, NAN);
-        attention_case_run(ops, &c, 1);
+        attention_case_run(ops, &c, stream);
         assert_true(!isfinite(typed_at(&c.out, 80)));
         assert_true(!isfinite(typed_at(&c.dqkv, 240)));
         attention_case_free(&c);
@@ -395,11 +360,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_expected_gradients_are_difference_quotients),
-        cmocka_unit_test(test_both_directions_equal_the_double_precision_loops),
+        cmocka_unit_test(test_both_directions_equal_the_double_precision_loops_by_any_team),
         cmocka_unit_test(test_exactly_the_weights_that_the_mask_names_are_kept_both_ways),
         cmocka_unit_test(test_a_threshold_of_zero_has_the_bits_of_no_dropout),
         cmocka_unit_test(test_the_log_sum_exp_knows_nothing_of_dropout),
-        cmocka_unit_test(test_a_team_of_any_size_gives_the_same_bits),
         cmocka_unit_test(test_shards_of_heads_and_samples_give_the_bits_of_the_whole),
         cmocka_unit_test(test_every_purpose_has_a_mask_of_its_own),
         cmocka_unit_test(test_what_is_not_finite_stays_visible),

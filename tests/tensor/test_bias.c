@@ -20,7 +20,8 @@ struct shape {
 };
 
 /* More rows than a block, more columns than a tile, fewer than a vector. */
-static const struct shape shapes[] = {{1, 1}, {3, 5}, {67, 33}, {130, 64}, {5, 1100}, {0, 4}};
+static const struct shape shapes[] = {{1, 1},    {3, 5},    {67, 33}, {130, 64},
+                                      {5, 1100}, {3, 1112}, {0, 4}};
 
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 

@@ -7,18 +7,32 @@
 
 #include <string.h>
 
+#include "base/status.h"
+#include "tensor/arena.h"
 #include "tensor/device.h"
 #include "tensor/gemm.h"
 #include "tensor/kernels.h"
 #include "tensor/kernels_cpu.h"
 #include "tensor/stream.h"
 
+static enum status open_cpu(int threads, enum dtype type, struct device **device_out)
+{
+    return device_open(device_cpu(), &(struct device_config){.threads = threads, .type = type},
+                       device_out);
+}
+
+static size_t scratch_of(int threads, enum dtype type)
+{
+    return device_scratch_bytes(device_cpu(),
+                                &(struct device_config){.threads = threads, .type = type});
+}
+
 static void the_cpu_opens_with_table_stream_and_variant(void **state)
 {
     struct device *device = NULL;
 
     (void)state;
-    assert_int_equal(device_open(DEVICE_CPU, 2, DTYPE_FP32, &device), STATUS_OK);
+    assert_int_equal(open_cpu(2, DTYPE_FP32, &device), STATUS_OK);
     assert_ptr_equal(device_kernels(device), kernels_cpu());
     assert_int_equal(stream_threads(device_stream(device)), 2);
     assert_non_null(strstr(device_variant(device), kernels_cpu()->variant));
@@ -33,27 +47,46 @@ static void a_16_bit_type_has_scratch_for_products_and_fp32_none(void **state)
     struct device *device = NULL;
 
     (void)state;
-    assert_int_equal(device_open(DEVICE_CPU, 2, DTYPE_FP32, &device), STATUS_OK);
+    assert_int_equal(open_cpu(2, DTYPE_FP32, &device), STATUS_OK);
     assert_int_equal(stream_scratch_floats(device_stream(device)), 0);
     assert_null(stream_scratch(device_stream(device), 1));
-    assert_int_equal(device_scratch_bytes(DEVICE_CPU, 2, DTYPE_FP32), 0);
+    assert_int_equal(scratch_of(2, DTYPE_FP32), 0);
     device_close(&device);
     for (int type = DTYPE_BF16; type < DTYPES; type++) {
-        assert_int_equal(device_open(DEVICE_CPU, 2, (enum dtype)type, &device), STATUS_OK);
+        assert_int_equal(open_cpu(2, (enum dtype)type, &device), STATUS_OK);
         assert_int_equal(stream_scratch_floats(device_stream(device)), GEMM_SCRATCH_FLOATS);
-        assert_int_equal(device_scratch_bytes(DEVICE_CPU, 2, (enum dtype)type),
-                         2 * GEMM_SCRATCH_FLOATS * sizeof(float));
+        assert_int_equal(scratch_of(2, (enum dtype)type), 2 * GEMM_SCRATCH_FLOATS * sizeof(float));
         device_close(&device);
     }
 }
 
-static void cuda_is_refused_where_it_is_not_built_in(void **state)
+static void memory_is_zeroed_aligned_copied_and_cleared(void **state)
 {
     struct device *device = NULL;
+    float *tensor = NULL;
+    float values[] = {1.0F, 2.0F, 3.0F};
+    float back[] = {0.0F, 0.0F, 0.0F};
+    void *memory = NULL;
 
     (void)state;
-    assert_int_equal(device_open(DEVICE_CUDA, 1, DTYPE_FP32, &device), STATUS_ERR_UNSUPPORTED);
-    assert_null(device);
+    assert_int_equal(open_cpu(1, DTYPE_FP32, &device), STATUS_OK);
+    assert_int_equal(device_kind(device), DEVICE_CPU);
+    assert_true(device_tensors_are_here(device));
+    assert_int_equal(device_take(device, DEVICE_TENSORS, "test", 12, &memory), STATUS_OK);
+    tensor = memory;
+    assert_int_equal((uintptr_t)memory % ARENA_ALIGN_BYTES, 0);
+    assert_true(tensor[0] == 0.0F && tensor[2] == 0.0F);
+    assert_int_equal(device_copy(device, tensor, values, sizeof(values)), STATUS_OK);
+    assert_int_equal(device_copy(device, back, tensor, sizeof(back)), STATUS_OK);
+    assert_int_equal(device_wait(device, NULL, 0), STATUS_OK);
+    assert_memory_equal(back, values, sizeof(back));
+    assert_int_equal(device_zero(device, tensor, 8), STATUS_OK);
+    assert_true(tensor[1] == 0.0F && tensor[2] == 3.0F);
+    device_give(device, DEVICE_TENSORS, memory, 12);
+    assert_int_equal(device_take(device, DEVICE_HOST, "too much", SIZE_MAX / 2, &memory),
+                     STATUS_ERR_NO_MEMORY);
+    assert_non_null(strstr(status_last()->message, "too much"));
+    device_close(&device);
 }
 
 static void a_team_size_out_of_range_is_refused(void **state)
@@ -61,7 +94,7 @@ static void a_team_size_out_of_range_is_refused(void **state)
     struct device *device = NULL;
 
     (void)state;
-    assert_int_equal(device_open(DEVICE_CPU, 0, DTYPE_FP32, &device), STATUS_ERR_REFUSED);
+    assert_int_equal(open_cpu(0, DTYPE_FP32, &device), STATUS_ERR_REFUSED);
     assert_null(device);
 }
 
@@ -97,7 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cpu_opens_with_table_stream_and_variant),
         cmocka_unit_test(a_16_bit_type_has_scratch_for_products_and_fp32_none),
-        cmocka_unit_test(cuda_is_refused_where_it_is_not_built_in),
+        cmocka_unit_test(memory_is_zeroed_aligned_copied_and_cleared),
         cmocka_unit_test(a_team_size_out_of_range_is_refused),
         cmocka_unit_test(tables_have_no_empty_slot),
         cmocka_unit_test(an_unknown_variant_is_not_found),

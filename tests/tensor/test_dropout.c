@@ -291,6 +291,35 @@ static void rows_from_any_row_get_the_masks_of_the_whole(void **state)
     on_each_variant_and_team(check_own_rows, NULL);
 }
 
+/* An element whose number is the threshold is kept; with a threshold of one more it is dropped. */
+static void check_edge(const struct kernel_ops *ops, struct stream *stream, int threads,
+                       void *context)
+{
+    const struct shape s = {1, 2, 40};
+
+    (void)threads;
+    (void)context;
+    for (size_t at = 0; at < 2 * s.C; at++) {
+        struct dropout d = dropout_of(&s, 0.5);
+        const struct rng_mask mask = rng_mask_of(SEED, SITE, LAYER, d.first_sample);
+        struct tensors t;
+        tensors_make(&t, &s, DTYPE_FP32, OP_FORWARD);
+        d.threshold = rng_mask_number(mask, d.first_position * s.C + at);
+        run(ops, &t, OP_FORWARD, t.out.data, &d, stream);
+        assert_true(typed_at(&t.out, at) != 0.0F);
+        d.threshold++;
+        run(ops, &t, OP_FORWARD, t.out.data, &d, stream);
+        assert_true(typed_at(&t.out, at) == 0.0F);
+        tensors_free(&t);
+    }
+}
+
+static void the_threshold_itself_is_kept(void **state)
+{
+    (void)state;
+    on_each_variant_and_team(check_edge, NULL);
+}
+
 static void check_seen(const struct kernel_ops *ops, struct stream *stream, int threads,
                        void *context)
 {
@@ -328,6 +357,7 @@ int main(void)
         cmocka_unit_test(the_residual_is_not_dropped),
         cmocka_unit_test(parts_of_the_rows_get_the_masks_of_the_whole),
         cmocka_unit_test(rows_from_any_row_get_the_masks_of_the_whole),
+        cmocka_unit_test(the_threshold_itself_is_kept),
         cmocka_unit_test(what_is_not_finite_stays_visible),
     };
 

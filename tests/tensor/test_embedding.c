@@ -9,13 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "buffer.h"
 #include "on_each.h"
 #include "tensor/kernels.h"
 #include "typed.h"
 
 enum {
     V = 13,
-    TYPES = 3
+    TYPES = 3,
+    MOST_ROWS = 1150
 };
 
 struct shape {
@@ -24,9 +26,10 @@ struct shape {
     size_t C;
 };
 
-/* The last one has more columns than a block of a 16-bit format. */
-static const struct shape shapes[] = {{1, 1, 1},  {2, 3, 5}, {3, 7, 33},
-                                      {2, 5, 64}, {0, 4, 8}, {1, 2, 1500}};
+/* The last ones have more columns than a block of a 16-bit format, and more rows than a block of CUDA looks
+ * through at once. */
+static const struct shape shapes[] = {{1, 1, 1}, {2, 3, 5},    {3, 7, 33}, {2, 5, 64},
+                                      {0, 4, 8}, {1, 2, 1500}, {5, 230, 3}};
 
 struct embedding {
     struct shape shape;
@@ -42,8 +45,8 @@ struct embedding {
     struct guarded dwte_want; /* what the gradients were before, then what they must be */
     struct guarded dwpe_want;
     struct guarded dwtt_want;
-    int32_t tokens[64];
-    int32_t types[64];
+    int32_t *tokens; /* MOST_ROWS */
+    int32_t *types;  /* likewise */
 };
 
 static void embedding_make(struct embedding *e, const struct shape *shape, enum dtype type)
@@ -52,6 +55,8 @@ static void embedding_make(struct embedding *e, const struct shape *shape, enum 
 
     e->shape = *shape;
     e->type = type;
+    e->tokens = buffer_take(MOST_ROWS * sizeof(*e->tokens));
+    e->types = buffer_take(MOST_ROWS * sizeof(*e->types));
     typed_make(&e->wte, type, V * C);
     typed_make(&e->wpe, type, shape->T * C);
     typed_make(&e->wtt, type, TYPES * C);
@@ -89,6 +94,8 @@ static void embedding_free(struct embedding *e)
     guarded_free(&e->dwte_want);
     guarded_free(&e->dwpe_want);
     guarded_free(&e->dwtt_want);
+    buffer_give(e->tokens);
+    buffer_give(e->types);
 }
 
 /* Shard `index` of `count`: parts of ceil(V / count) tokens, the last ones with less or none. */
@@ -150,13 +157,20 @@ static void the_output_is_the_words_row_plus_the_positions(void **state)
 }
 
 /* The order of additions is promised, so the naive loop gives the same bits in fp32. */
-static void add_words(struct embedding *e)
+static void add_to_rows(struct guarded *want, const int32_t *ids, int32_t count,
+                        const struct embedding *e)
 {
     for (size_t at = 0; at < e->dout.elems; at++) {
-        const size_t row = at / e->shape.C;
-        e->dwte_want.floats[(size_t)e->tokens[row] * e->shape.C + at % e->shape.C] +=
-            typed_at(&e->dout, at);
+        const int32_t id = ids[at / e->shape.C];
+        if (id >= 0 && id < count) {
+            want->floats[(size_t)id * e->shape.C + at % e->shape.C] += typed_at(&e->dout, at);
+        }
     }
+}
+
+static void add_words(struct embedding *e)
+{
+    add_to_rows(&e->dwte_want, e->tokens, V, e);
 }
 
 static void add_positions(struct embedding *e)
@@ -170,11 +184,7 @@ static void add_positions(struct embedding *e)
 
 static void add_types(struct embedding *e)
 {
-    for (size_t at = 0; at < e->dout.elems; at++) {
-        const size_t row = at / e->shape.C;
-        e->dwtt_want.floats[(size_t)e->types[row] * e->shape.C + at % e->shape.C] +=
-            typed_at(&e->dout, at);
-    }
+    add_to_rows(&e->dwtt_want, e->types, TYPES, e);
 }
 
 static void check_gradients(const struct embedding *e)
@@ -309,6 +319,31 @@ static void check_refused(const struct kernel_ops *ops, struct stream *stream, s
     check_gradients(e);
 }
 
+/* On CUDA nobody is told: every other row is added, and nothing written beside the tables. */
+static void check_left_out(const struct kernel_ops *ops, struct stream *stream, struct embedding *e)
+{
+    const struct embedding_shape whole = shard_of(&e->shape, 0, 1);
+
+    assert_int_equal(ops->embedding_backward(e->dwte.floats, e->dwpe.floats, e->dwtt.floats,
+                                             e->dout.data, e->tokens, e->types, &whole, e->type,
+                                             stream),
+                     STATUS_OK);
+    add_words(e);
+    add_positions(e);
+    add_types(e);
+    check_gradients(e);
+}
+
+static void check_wrong(const struct kernel_ops *ops, struct stream *stream, struct embedding *e,
+                        const char *named)
+{
+    if (strncmp(ops->variant, "cuda", 4) == 0) {
+        check_left_out(ops, stream, e);
+    } else {
+        check_refused(ops, stream, e, named);
+    }
+}
+
 static void check_range(const struct kernel_ops *ops, struct stream *stream, int threads,
                         void *context)
 {
@@ -323,15 +358,15 @@ static void check_range(const struct kernel_ops *ops, struct stream *stream, int
 
         embedding_make(&e, &s, DTYPE_FP32);
         e.types[4] = wrong_types[i];
-        check_refused(ops, stream, &e, "token type ");
+        check_wrong(ops, stream, &e, "token type ");
         e.types[4] = 0;
         e.tokens[4] = wrong_tokens[i];
-        check_refused(ops, stream, &e, "token ");
+        check_wrong(ops, stream, &e, "token ");
         embedding_free(&e);
     }
 }
 
-static void a_token_or_type_out_of_range_is_named_and_nothing_written(void **state)
+static void a_token_or_type_out_of_range_is_named_or_left_out(void **state)
 {
     (void)state;
     on_each_variant_and_team(check_range, NULL);
@@ -344,7 +379,7 @@ int main(void)
         cmocka_unit_test(gradients_are_added_in_ascending_rows),
         cmocka_unit_test(the_sum_over_shards_is_word_plus_position_plus_type),
         cmocka_unit_test(shards_add_to_their_words_and_to_all_positions_and_types),
-        cmocka_unit_test(a_token_or_type_out_of_range_is_named_and_nothing_written),
+        cmocka_unit_test(a_token_or_type_out_of_range_is_named_or_left_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,15 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "on_each.h"
 #include "tensor/kernels.h"
-#include "tensor/kernels_cpu.h"
-#include "tensor/stream.h"
 #include "tolerance.h"
 #include "typed.h"
 
-static const char *const variants[] = {"cpu-v3", "cpu-base"};
+static const size_t shapes[][2] = {{1, 1}, {3, 7}, {5, 64}, {2, 65}, {17, 200}, {3, 520}, {0, 8}};
 
-static const size_t shapes[][2] = {{1, 1}, {3, 7}, {5, 64}, {2, 65}, {17, 200}, {0, 8}};
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 static double gelu(double x)
 {
@@ -71,30 +70,22 @@ static void case_free(struct gelu_case *c)
     guarded_free(&c->dbias);
 }
 
-static void run_case(const struct kernel_ops *ops, struct gelu_case *c, int threads)
+static void run_case(const struct kernel_ops *ops, struct stream *stream, struct gelu_case *c)
 {
-    struct stream *stream = NULL;
-
-    assert_int_equal(stream_create(threads, &stream), STATUS_OK);
     assert_int_equal(ops->bias_gelu_forward(c->out.data, c->pre.data, c->bias.data, c->rows, c->F,
                                             c->type, stream),
                      STATUS_OK);
     assert_int_equal(ops->bias_gelu_backward(c->din.data, c->dbias.floats, c->dout.data,
                                              c->pre.data, c->rows, c->F, c->type, stream),
                      STATUS_OK);
-    stream_destroy(&stream);
 }
 
-typedef void (*check_fn)(const struct kernel_ops *ops, enum dtype type);
-
-static void on_each_variant_and_type(check_fn check)
+/* `check` finds the type in its context. */
+static void on_each_type(on_each_fn check)
 {
-    for (size_t v = 0; v < sizeof(variants) / sizeof(*variants); v++) {
-        const struct kernel_ops *ops = kernels_cpu_find(variants[v]);
-
-        for (int type = 0; ops != NULL && type < DTYPES; type++) {
-            check(ops, (enum dtype)type);
-        }
+    for (int type = 0; type < DTYPES; type++) {
+        enum dtype context = (enum dtype)type;
+        on_each_variant_and_team(check, &context);
     }
 }
 
@@ -110,7 +101,8 @@ static void check_kept(const struct typed *kept, size_t i, double want, double a
 }
 
 /* What is kept of pre decides on out and din, what is kept of din on dbias. */
-static void check_shape(const struct kernel_ops *ops, enum dtype type, size_t rows, size_t F)
+static void check_shape(const struct kernel_ops *ops, struct stream *stream, enum dtype type,
+                        size_t rows, size_t F)
 {
     struct gelu_case c;
     struct typed was;
@@ -121,7 +113,7 @@ static void check_shape(const struct kernel_ops *ops, enum dtype type, size_t ro
     case_make(&c, type, rows, F);
     typed_copy(&was, &c.pre);
     guarded_copy(&dbias_was, &c.dbias);
-    run_case(ops, &c, 1);
+    run_case(ops, stream, &c);
     for (size_t f = 0; f < F; f++) {
         dbias[f] = (double)dbias_was.floats[f];
         for (size_t i = f; i < rows * F; i += F) {
@@ -141,17 +133,21 @@ static void check_shape(const struct kernel_ops *ops, enum dtype type, size_t ro
     free(dbias);
 }
 
-static void check_shapes(const struct kernel_ops *ops, enum dtype type)
+static void check_shapes(const struct kernel_ops *ops, struct stream *stream, int threads,
+                         void *context)
 {
-    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
-        check_shape(ops, type, shapes[s][0], shapes[s][1]);
+    const enum dtype type = *(const enum dtype *)context;
+
+    (void)threads;
+    for (size_t s = 0; s < SHAPES; s++) {
+        check_shape(ops, stream, type, shapes[s][0], shapes[s][1]);
     }
 }
 
 static void test_both_directions_equal_the_double_precision_loops(void **state)
 {
     (void)state;
-    on_each_variant_and_type(check_shapes);
+    on_each_type(check_shapes);
 }
 
 static void test_the_expected_slope_is_the_difference_quotient(void **state)
@@ -165,13 +161,16 @@ static void test_the_expected_slope_is_the_difference_quotient(void **state)
     }
 }
 
-static void check_far(const struct kernel_ops *ops, enum dtype type)
+static void check_far(const struct kernel_ops *ops, struct stream *stream, int threads,
+                      void *context)
 {
+    const enum dtype type = *(const enum dtype *)context;
     /* pre, gelu, slope */
     static const float far[][3] = {{1e4F, 1e4F, 1.0F},   {-1e4F, 0.0F, 0.0F},  {40.0F, 40.0F, 1.0F},
                                    {-40.0F, 0.0F, 0.0F}, {1e15F, 1e15F, 1.0F}, {-1e15F, 0.0F, 0.0F},
                                    {0.0F, 0.0F, 0.5F},   {-7.0F, 0.0F, 0.0F}};
 
+    (void)threads;
     for (size_t i = 0; i < sizeof(far) / sizeof(*far); i++) {
         struct gelu_case c;
         const float want = dtype_round(type, far[i][1]);
@@ -183,7 +182,7 @@ static void check_far(const struct kernel_ops *ops, enum dtype type)
         typed_set(&c.pre, 0, far[i][0]);
         typed_set(&c.bias, 0, 0.0F);
         typed_set(&c.dout, 0, 1.0F);
-        run_case(ops, &c, 1);
+        run_case(ops, stream, &c);
         assert_true(fabsf(typed_at(&c.out, 0) - want) <= 1e-7F * fabsf(want) + 1e-9F);
         assert_true(fabsf(typed_at(&c.din, 0) - far[i][2]) <= 1e-7F);
         case_free(&c);
@@ -193,19 +192,22 @@ static void check_far(const struct kernel_ops *ops, enum dtype type)
 static void test_far_arguments_give_the_limits(void **state)
 {
     (void)state;
-    on_each_variant_and_type(check_far);
+    on_each_type(check_far);
 }
 
-static void check_not_finite(const struct kernel_ops *ops, enum dtype type)
+static void check_not_finite(const struct kernel_ops *ops, struct stream *stream, int threads,
+                             void *context)
 {
+    const enum dtype type = *(const enum dtype *)context;
     const float bad[] = {NAN, INFINITY, -INFINITY};
 
+    (void)threads;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct gelu_case c;
 
         case_make(&c, type, 2, 70);
         typed_set(&c.pre, 69, bad[i]);
-        run_case(ops, &c, 1);
+        run_case(ops, stream, &c);
         assert_true(!isfinite(typed_at(&c.out, 69)));
         assert_true(!isfinite(typed_at(&c.din, 69)));
         assert_true(!isfinite(c.dbias.floats[69]));
@@ -217,49 +219,63 @@ static void check_not_finite(const struct kernel_ops *ops, enum dtype type)
 static void test_what_is_not_finite_stays_visible(void **state)
 {
     (void)state;
-    on_each_variant_and_type(check_not_finite);
+    on_each_type(check_not_finite);
 }
 
-static void check_teams(const struct kernel_ops *ops, enum dtype type)
+struct team_case {
+    enum dtype type;
+    struct gelu_case alone[SHAPES]; /* of the team of one */
+};
+
+static void check_teams(const struct kernel_ops *ops, struct stream *stream, int threads,
+                        void *context)
 {
-    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
-        struct gelu_case alone;
+    struct team_case *test = context;
 
-        case_make(&alone, type, shapes[s][0], shapes[s][1]);
-        run_case(ops, &alone, 1);
-        for (int threads = 2; threads <= 3; threads++) {
-            struct gelu_case team;
+    for (size_t s = 0; s < SHAPES; s++) {
+        struct gelu_case *alone = &test->alone[s];
+        struct gelu_case team;
 
-            case_make(&team, type, shapes[s][0], shapes[s][1]);
-            run_case(ops, &team, threads);
-            typed_equal(&team.out, &alone.out);
-            typed_equal(&team.din, &alone.din);
-            guarded_equal(&team.dbias, &alone.dbias);
-            case_free(&team);
+        case_make(&team, test->type, shapes[s][0], shapes[s][1]);
+        run_case(ops, stream, &team);
+        if (threads == 1) {
+            *alone = team;
+            continue;
         }
-        case_free(&alone);
+        typed_equal(&team.out, &alone->out);
+        typed_equal(&team.din, &alone->din);
+        guarded_equal(&team.dbias, &alone->dbias);
+        case_free(&team);
+        if (threads == ON_EACH_MOST_THREADS) {
+            case_free(alone);
+        }
     }
 }
 
 static void test_a_team_of_any_size_gives_the_same_bits(void **state)
 {
+    struct team_case test;
+
     (void)state;
-    on_each_variant_and_type(check_teams);
+    for (int type = 0; type < DTYPES; type++) {
+        test.type = (enum dtype)type;
+        on_each_variant_and_team(check_teams, &test);
+    }
 }
 
-static void check_replaced(const struct kernel_ops *ops, enum dtype type)
+static void check_replaced(const struct kernel_ops *ops, struct stream *stream, int threads,
+                           void *context)
 {
+    const enum dtype type = *(const enum dtype *)context;
     struct gelu_case apart;
-    struct stream *stream = NULL;
 
+    (void)threads;
     case_make(&apart, type, 5, 130);
-    run_case(ops, &apart, 1);
+    run_case(ops, stream, &apart);
     guarded_fill(&apart.dbias, 4, 1.0F);
-    assert_int_equal(stream_create(2, &stream), STATUS_OK);
     assert_int_equal(ops->bias_gelu_backward(apart.dout.data, apart.dbias.floats, apart.dout.data,
                                              apart.pre.data, 5, 130, type, stream),
                      STATUS_OK);
-    stream_destroy(&stream);
     typed_equal(&apart.dout, &apart.din);
     case_free(&apart);
 }
@@ -267,29 +283,27 @@ static void check_replaced(const struct kernel_ops *ops, enum dtype type)
 static void test_the_input_gradient_may_replace_the_output_gradient(void **state)
 {
     (void)state;
-    on_each_variant_and_type(check_replaced);
+    on_each_type(check_replaced);
 }
 
 /* Pieces of a row and of the whole tensor begin at different places: no bit may tell. */
-static void check_recomputed(const struct kernel_ops *ops, enum dtype type)
+static void check_recomputed(const struct kernel_ops *ops, struct stream *stream, int threads,
+                             void *context)
 {
-    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
+    const enum dtype type = *(const enum dtype *)context;
+
+    (void)threads;
+    for (size_t s = 0; s < SHAPES; s++) {
         struct gelu_case c;
+        struct typed again;
 
         case_make(&c, type, shapes[s][0], shapes[s][1]);
-        run_case(ops, &c, 1);
-        for (int threads = 1; threads <= 3; threads++) {
-            struct typed again;
-            struct stream *stream = NULL;
-
-            typed_make(&again, type, c.out.elems);
-            assert_int_equal(stream_create(threads, &stream), STATUS_OK);
-            assert_int_equal(ops->gelu_forward(again.data, c.pre.data, c.pre.elems, type, stream),
-                             STATUS_OK);
-            stream_destroy(&stream);
-            typed_equal(&again, &c.out);
-            typed_free(&again);
-        }
+        run_case(ops, stream, &c);
+        typed_make(&again, type, c.out.elems);
+        assert_int_equal(ops->gelu_forward(again.data, c.pre.data, c.pre.elems, type, stream),
+                         STATUS_OK);
+        typed_equal(&again, &c.out);
+        typed_free(&again);
         case_free(&c);
     }
 }
@@ -297,7 +311,7 @@ static void check_recomputed(const struct kernel_ops *ops, enum dtype type)
 static void test_what_is_computed_again_has_the_same_bits(void **state)
 {
     (void)state;
-    on_each_variant_and_type(check_recomputed);
+    on_each_type(check_recomputed);
 }
 
 int main(void)

@@ -6,11 +6,11 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "guarded.h"
+#include "product.h"
 #include "tensor/gemm.h"
 #include "tensor/stream.h"
 #include "tolerance.h"
@@ -199,16 +199,19 @@ static void check_product(const struct plan *plan, struct stream *stream, size_t
     struct problem p;
     struct guarded before;
 
+    if (!product_takes(plan->a_type, plan->b_type, plan->c_type)) {
+        return;
+    }
     problem_make(&p, plan);
     poison_c(&p);
-    assert_int_equal(gemm_run(&p.gemm, stream), STATUS_OK);
+    assert_int_equal(product_run(&p.gemm, stream), STATUS_OK);
     assert_product(&p, NULL, stride);
     if (plan->c_type == DTYPE_FP32) {
         guarded_fill(&p.c, 3, 1.0F);
         guarded_copy(&before, &p.c);
         p.gemm.alpha = 0.5F;
         p.gemm.beta = 1.0F;
-        assert_int_equal(gemm_run(&p.gemm, stream), STATUS_OK);
+        assert_int_equal(product_run(&p.gemm, stream), STATUS_OK);
         assert_product(&p, &before, stride);
         guarded_free(&before);
     }
@@ -339,14 +342,14 @@ static void check_bits(const struct plan *plan, struct stream *used_one)
     assert_int_equal(stream_reserve(fresh, GEMM_SCRATCH_FLOATS), STATUS_OK);
     problem_make(&p, plan);
     poison_c(&p);
-    assert_int_equal(gemm_run(&p.gemm, used_one), STATUS_OK);
+    assert_int_equal(product_run(&p.gemm, used_one), STATUS_OK);
     guarded_copy(&bits, &p.c);
     for (int round = 0; round < 3; round++) {
         if (round == 1) {
             stream_run(used_one, fill_scratch, used_one);
         }
         poison_c(&p);
-        assert_int_equal(gemm_run(&p.gemm, round < 2 ? used_one : fresh), STATUS_OK);
+        assert_int_equal(product_run(&p.gemm, round < 2 ? used_one : fresh), STATUS_OK);
         guarded_equal(&p.c, &bits);
     }
     guarded_free(&bits);
@@ -366,7 +369,8 @@ static void runs_are_repeated_to_the_bit_whatever_is_in_scratch(void **state)
         plan.b_type = used[i][1];
         plan.c_type = used[i][2];
         plan_ops(&plan, (int)i % 4);
-        for (int team = 0; team < MOST_THREADS; team++) {
+        const bool takes = product_takes(plan.a_type, plan.b_type, plan.c_type);
+        for (int team = 0; takes && team < MOST_THREADS; team++) {
             check_bits(&plan, streams[team]);
         }
     }
@@ -391,7 +395,7 @@ static void rows_apart_keep_what_lies_between_them(void **state)
     for (size_t i = 0; i < 150 * p.gemm.ldc; i++) {
         ((uint16_t *)p.gemm.c)[i] = 0x1234;
     }
-    assert_int_equal(gemm_run(&p.gemm, streams[2]), STATUS_OK);
+    assert_int_equal(product_run(&p.gemm, streams[2]), STATUS_OK);
     assert_product(&p, NULL, 1);
     for (size_t row = 0; row < 150; row++) {
         for (size_t column = 130; column < 135; column++) {
@@ -414,7 +418,7 @@ static void empty_products_are_zeros_of_their_type(void **state)
     plan.N = 5;
     problem_make(&p, &plan);
     poison_c(&p);
-    assert_int_equal(gemm_run(&p.gemm, streams[1]), STATUS_OK);
+    assert_int_equal(product_run(&p.gemm, streams[1]), STATUS_OK);
     for (size_t i = 0; i < 18; i++) {
         assert_int_equal(((uint16_t *)p.gemm.c)[i], i % 6 < 5 ? 0 : 0xFFFF);
     }
@@ -442,7 +446,7 @@ static void what_is_not_finite_comes_through(void **state)
     for (size_t i = 0; i < 4; i++) {
         put_number(p.b.bits, DTYPE_FP16, i, b[i]);
     }
-    assert_int_equal(gemm_run(&p.gemm, streams[0]), STATUS_OK);
+    assert_int_equal(product_run(&p.gemm, streams[0]), STATUS_OK);
     const uint16_t *c = p.gemm.c;
     assert_int_equal(c[0], 0x7C00);
     assert_int_equal(c[1], dtype_to_fp16(256.0F));
@@ -472,7 +476,7 @@ static void rows_that_overlap_are_refused_by_name(void **state)
         size_t *const distances[] = {&bad.lda, &bad.ldb, &bad.ldc};
         const char *const names[] = {"lda is 49", "ldb is 49", "ldc is 59"};
         *distances[i] -= 1;
-        assert_int_equal(gemm_run(&bad, streams[1]), STATUS_ERR_INVALID);
+        assert_int_equal(product_run(&bad, streams[1]), STATUS_ERR_INVALID);
         assert_non_null(strstr(status_last()->message, names[i]));
         assert_non_null(strstr(status_last()->message, "NT of 40 x 60 x 50"));
     }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "buffer.h"
 #include "guarded.h"
 #include "on_each.h"
 #include "tensor/kernels.h"
@@ -205,7 +206,8 @@ static void check_copy(const struct kernel_ops *ops, struct stream *stream, int 
                        void *context)
 {
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_FP16};
-    static uint16_t copy[9001 + 2];
+    const size_t copy_bytes = (9001 + 2) * sizeof(uint16_t);
+    uint16_t *copy = buffer_take(copy_bytes);
 
     (void)threads;
     (void)context;
@@ -215,7 +217,7 @@ static void check_copy(const struct kernel_ops *ops, struct stream *stream, int 
         struct tensors t;
         tensors_make(&t, 9001);
         guarded_fill(&t.grad, 5, 1.0F);
-        memset(copy, 0x55, sizeof(copy));
+        memset(copy, 0x55, copy_bytes);
         assert_int_equal(
             ops->sgd(t.weight.floats, t.moment.floats, t.grad.floats, 9001, &step, stream),
             STATUS_OK);
@@ -227,6 +229,7 @@ static void check_copy(const struct kernel_ops *ops, struct stream *stream, int 
         assert_true(copy[0] == 0x5555 && copy[9002] == 0x5555);
         tensors_free(&t);
     }
+    buffer_give(copy);
 }
 
 static void a_copy_gets_the_new_weights_rounded(void **state)

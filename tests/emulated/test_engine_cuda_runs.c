@@ -1,0 +1,170 @@
+/*
+ * Runs on the GPU as a device that do more than train: they stop and go on, evaluate, skip steps, hand messages
+ * through stages without layers, and are close to the same runs on the CPU (tests/emulated/test_engine_cuda.c).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "tensor/cuda/device_cuda.h"
+#include "tests/emulated/cuda_on_host_seed.h"
+#include "tests/emulated/fake_cuda.h"
+#include "tests/stages/base_run.h"
+#include "tests/stages/checkpoint_folder.h"
+#include "tests/stages/oracle.h"
+
+static void begin_rank(void *context)
+{
+    (void)context;
+    fake_cuda_reset(7);
+    cuda_on_host_seed(7);
+}
+
+static void train(const struct base_run *base, struct rig_result *run)
+{
+    const struct rig_hooks hooks = {.backend = device_cuda(), .on_begin = begin_rank};
+    struct base_run on = *base;
+
+    on.hooks = &hooks;
+    base_train(&on, run);
+}
+
+static void add(struct base_run *base, const char *override)
+{
+    int at = 0;
+
+    while (base->more[at] != NULL) {
+        at++;
+    }
+    assert_true(at < BASE_MORE);
+    base->more[at] = override;
+}
+
+static void a_run_that_goes_on_has_the_bits_of_an_unbroken_one(void **state)
+{
+    static const struct base_run jobs[] = {
+        {.pp = 2, .micro_batch = 4, .more = {"precision.dtype=fp16", "optimizer.decay_steps=4"}},
+        {.dp = 2, .micro_batch = 4, .more = {"parallel.zero_stage=3", "optimizer.decay_steps=4"}},
+    };
+    static struct rig_result unbroken;
+    static struct rig_result part;
+    static struct rig_result run;
+    char folder[96];
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        struct base_run base = jobs[i];
+
+        assert_int_equal(checkpoint_folder_make(NULL), 0);
+        (void)snprintf(folder, sizeof(folder), "checkpoint.dir=%s/c", checkpoint_folder());
+        base.steps = 4;
+        train(&base, &unbroken);
+        add(&base, folder);
+        add(&base, "checkpoint.every=2");
+        base.steps = 2;
+        train(&base, &part);
+        add(&base, "checkpoint.resume=must");
+        base.steps = 4;
+        train(&base, &run);
+        assert_int_equal(run.first, 2);
+        if (!rig_same_end(&run, &unbroken, text, sizeof(text))) {
+            fail_msg("resumed from step 2: %s", text);
+        }
+        rig_release(&unbroken);
+        rig_release(&part);
+        rig_release(&run);
+        assert_int_equal(checkpoint_folder_remove(NULL), 0);
+    }
+}
+
+/* Nothing that is held out changes the training, and every pipeline finds the same loss of it. */
+static void evaluations_between_steps_have_the_bits_of_one_stage(void **state)
+{
+    const struct base_run plain = {
+        .steps = 2, .micro_batch = 4, .more = {"data.split=[0.7, 0.3, 0]"}};
+    const struct base_run one = base_with(&plain, "train.eval_every=1");
+    struct base_run two = one;
+    static struct rig_result trained;
+    static struct rig_result alone;
+    static struct rig_result run;
+
+    (void)state;
+    two.pp = 2;
+    train(&plain, &trained);
+    train(&one, &alone);
+    train(&two, &run);
+    base_assert_same(&one, &alone, &trained);
+    base_assert_same(&two, &run, &alone);
+    for (int step = 0; step < 2; step++) {
+        assert_true(alone.valid_loss[step] > 1.0);
+        assert_int_equal(rig_bits(run.valid_loss[step]), rig_bits(alone.valid_loss[step]));
+    }
+    rig_release(&trained);
+    rig_release(&alone);
+    rig_release(&run);
+}
+
+/* Kinds of runs that take other ways through the engine; each is what the CPU makes of it, but for rounding. */
+static void runs_of_all_kinds_are_close_to_the_cpus(void **state)
+{
+    static const struct base_run jobs[] = {
+        {.pp = 4, .steps = 2, .micro_batch = 4, .more = {"parallel.layers_per_stage=[0, 2, 2, 0]"}},
+        {.pp = 2, .steps = 2, .micro_batch = 4, .more = {"model.tied_embeddings=false"}},
+        {.tp = 2, .steps = 2, .micro_batch = 4, .more = {"parallel.sequence_parallel=true"}},
+        {.steps = 2,
+         .micro_batch = 4,
+         .more = {"optimizer.name=sgd", "train.log_num_zeros=true", "train.log_params_norm=true"}},
+        {.dp = 2, .steps = 2, .micro_batch = 4, .more = {"parallel.zero_stage=2"}},
+    };
+    static struct rig_result gpu;
+    static struct rig_result cpu;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        train(&jobs[i], &gpu);
+        base_train(&jobs[i], &cpu);
+        base_assert_close(&jobs[i], &gpu, &cpu);
+        rig_release(&gpu);
+        rig_release(&cpu);
+    }
+}
+
+/* A scale under which gradients overflow: the same steps are skipped as on the CPU, on all ranks. */
+static void steps_that_overflow_are_skipped(void **state)
+{
+    const struct base_run base = {.pp = 2,
+                                  .steps = 4,
+                                  .micro_batch = 4,
+                                  .more = {"precision.dtype=fp16", "precision.initial_scale=1.0e12",
+                                           "precision.hysteresis=1"}};
+    static struct rig_result gpu;
+    static struct rig_result cpu;
+
+    (void)state;
+    train(&base, &gpu);
+    base_train(&base, &cpu);
+    assert_int_equal(cpu.skipped[0], 1);
+    for (int step = 0; step < 4; step++) {
+        assert_int_equal(gpu.skipped[step], cpu.skipped[step]);
+        assert_true(gpu.scale[step] == cpu.scale[step]);
+    }
+    rig_release(&gpu);
+    rig_release(&cpu);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_that_goes_on_has_the_bits_of_an_unbroken_one),
+        cmocka_unit_test(evaluations_between_steps_have_the_bits_of_one_stage),
+        cmocka_unit_test(runs_of_all_kinds_are_close_to_the_cpus),
+        cmocka_unit_test(steps_that_overflow_are_skipped),
+    };
+
+    return cmocka_run_group_tests_name("engine_cuda_runs", tests, base_make, base_remove);
+}
