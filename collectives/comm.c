@@ -146,12 +146,19 @@ void *comm_shared(const struct comm *comm)
 
 bool comm_reads(const struct comm *comm)
 {
-    return comm->ops->reads(comm);
+    return comm->ops->read != NULL;
 }
 
 enum status comm_read(struct comm *comm, int32_t peer, size_t offset, void *data, size_t bytes)
 {
     ENSURE(comm->connected, "shared blocks are read after comm_connect()");
+    if (!comm_reads(comm)) {
+        return status_fail(
+            STATUS_ERR_UNSUPPORTED,
+            "rank %d cannot read %zu bytes at %zu of rank %d: they lie in the memory "
+            "of its device",
+            (int)comm->rank, bytes, offset, (int)peer);
+    }
     return comm->ops->read(comm, peer, offset, data, bytes);
 }
 

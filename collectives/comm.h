@@ -59,8 +59,7 @@ struct lane_config {
     bool sends;           /* this rank is the sender */
     int32_t landings;     /* landing buffers at the receiver, >= 1 */
     size_t landing_bytes; /* of each */
-    int32_t
-        wave; /* lanes of one wave share no rank but as the two ends of a pair; 0 where nobody asks */
+    int32_t wave; /* lanes of one share no rank but as ends of a pair; 0 where nobody asks */
 };
 
 #define COMM_GROUP_MEMBERS 64 /* of a group, at most */

@@ -78,10 +78,7 @@ struct comm_ops {
     /* Connected, and shared_bytes is not 0; never NULL. */
     void *(*shared)(const struct comm *comm);
 
-    /* Whether peers' blocks can be read at all. */
-    bool (*reads)(const struct comm *comm);
-
-    /* Connected. Whether the peer has such bytes is the slot's to check. Any thread. */
+    /* NULL where blocks cannot be read: comm_reads(). Connected. Whether the peer has such bytes is the slot's to check. Any thread. */
     enum status (*read)(struct comm *comm, int32_t peer, size_t offset, void *data, size_t bytes);
 
     /* Connected, the group is whole, and the data lies in this rank's block. Whether the members

@@ -105,12 +105,6 @@ static enum status read_block(struct comm *base, int32_t rank, size_t offset, vo
     return STATUS_OK;
 }
 
-static bool reads_blocks(const struct comm *base)
-{
-    (void)base;
-    return true;
-}
-
 static size_t reserved_bytes(const struct comm *base)
 {
     const struct comm_shm *comm = comm_shm_of_const(base);
@@ -153,7 +147,6 @@ static const struct comm_ops ops = {
     .wait_sent = comm_shm_wait_sent,
     .credit = comm_shm_credit,
     .shared = shared_block,
-    .reads = reads_blocks,
     .read = read_block,
     .all_reduce = comm_shm_all_reduce,
     .reduce_scatter = comm_shm_reduce_scatter,

@@ -184,22 +184,6 @@ static void *staged_shared(const struct comm *base)
     return of(base)->shared;
 }
 
-static bool staged_reads(const struct comm *base)
-{
-    (void)base;
-    return false;
-}
-
-static enum status staged_read(struct comm *base, int32_t peer, size_t offset, void *data,
-                               size_t bytes)
-{
-    (void)data;
-    return status_fail(STATUS_ERR_UNSUPPORTED,
-                       "rank %d cannot read %zu bytes at %zu of rank %d: they lie in the memory of "
-                       "its device",
-                       (int)base->rank, bytes, offset, (int)peer);
-}
-
 /* The same bytes of the comm beneath. */
 static void *on_host(const struct comm_staged *comm, const struct comm_piece *piece, size_t first)
 {
@@ -356,8 +340,6 @@ static const struct comm_ops ops = {
     .wait_sent = staged_wait_sent,
     .credit = staged_credit,
     .shared = staged_shared,
-    .reads = staged_reads,
-    .read = staged_read,
     .all_reduce = staged_all_reduce,
     .reduce_scatter = staged_reduce_scatter,
     .all_gather = staged_all_gather,

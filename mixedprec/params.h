@@ -69,8 +69,8 @@ struct param {
     float init_value; /* otherwise this */
     uint32_t site;    /* with `layer` names its random numbers */
     uint32_t layer;
-    struct device *
-        device; /* borrows; whose memory the tensors are, NULL for the host's; set by params_place() */
+    /* Borrows; whose memory the tensors are, NULL for the host's; set by params_place(). */
+    struct device *device;
     enum dtype type;  /* of the model's copy; set by params_add() */
     size_t room;      /* elements of the copy; scattered, of the largest replica's */
     size_t grad_room; /* of the gradient, likewise */

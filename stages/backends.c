@@ -82,10 +82,15 @@ const struct device_backend *backend_planned(const struct config *config)
 
 enum status backend_choose(const struct config *config, const struct device_backend **backend_out)
 {
+    char words[LOOK_BYTES];
+
     if (config->parallel.device == CONFIG_DEVICE_CUDA && gpu() == NULL) {
         return status_fail(STATUS_ERR_REFUSED,
                            "parallel.device: cuda: this build of weir computes on CPUs only; cmake "
                            "--preset cuda builds the other");
+    }
+    if (config->parallel.device == CONFIG_DEVICE_CUDA && look(words, sizeof(words)) == 0) {
+        return status_fail(STATUS_ERR_REFUSED, "parallel.device: cuda: %s", words);
     }
     *backend_out = backend_planned(config);
     return STATUS_OK;

@@ -20,8 +20,7 @@ struct device_backend;
 
 /*
  * cpu and cuda are what they say, auto is the GPU where this build has it and the driver sees one that is new enough, else
- * the CPU. STATUS_ERR_REFUSED for cuda in a build without; a host without a GPU is device_open()'s to refuse, with
- * the driver's words. *backend_out is static.
+ * the CPU. STATUS_ERR_REFUSED for cuda in a build without, and on a host without, with the driver's words. *backend_out is static.
  */
 enum status backend_choose(const struct config *config, const struct device_backend **backend_out);
 

@@ -332,7 +332,6 @@ static bool device_is_done(struct engine *engine, enum status status)
     return false;
 }
 
-/* What a device still uses stays as it is. */
 static enum status close_planes(struct engine *engine)
 {
     embedding_sync_close(&engine->sync);
@@ -353,6 +352,7 @@ enum status engine_close(struct engine **engine_ref, enum status status)
         tell_failure(engine, status);
     }
     if (!device_is_done(engine, status)) {
+        /* What the device still uses stays as it is. */
         left = close_planes(engine);
         return status < 0 ? status : left;
     }

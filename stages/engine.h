@@ -100,16 +100,16 @@ struct engine {
     struct model_shape shape;
     struct params params;
     struct head_memory head;
-    struct arena
-        landing; /* of the embedding group, of DEVICE_HOST: the gradient that reaches the owner, */
-    float *head_landing;
-    void *sync_out; /* on a device: what leaves, and at the head */
-    void *sync_in;  /* what arrives, for its copy */
+    struct arena landing; /* of the embedding group, of DEVICE_HOST: */
+    float *head_landing;  /* owner: the gradient that arrives, */
+    void *sync_out;       /* on a device what leaves, */
+    void *sync_in;        /* and at the head what arrives for its copy */
     struct workspace workspace;
     struct inputs inputs;
     /* What kernels tell the host: losses by micro-batch, then what the norm needs (update.h). */
     struct arena results;
     double *losses;
+    int32_t loss_count; /* of them: micro-batches of the longer plan */
     void *norm_results;
     struct gathered gathered;
     struct buckets buckets;

@@ -1,4 +1,5 @@
 /* engine_check -- what every rank finds out by itself, and what can be asked before any of them exists. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -31,12 +32,14 @@ int engine_threads(const struct config *config, int32_t local_ranks)
     return threads > STREAM_MAX_THREADS ? STREAM_MAX_THREADS : (int)threads;
 }
 
-bool engine_overlaps_reduce(const struct config *config, int32_t local_ranks)
+bool engine_overlaps_reduce(const struct config *config, const struct device_backend *backend,
+                            int32_t local_ranks)
 {
     enum config_auto asked = config->parallel.overlap_grad_reduce;
     long busy = (long)local_ranks * (engine_threads(config, local_ranks) + 1);
 
-    if (config->parallel.dp == 1 || config->parallel.zero_stage == 0) {
+    if (config->parallel.dp == 1 || config->parallel.zero_stage == 0 ||
+        !device_backend_tensors_are_here(backend)) {
         return false;
     }
     return asked == CONFIG_AUTO ? busy <= sysconf(_SC_NPROCESSORS_ONLN) : asked == CONFIG_TRUE;
@@ -57,7 +60,7 @@ enum status engine_measure_rank(const struct config *config, const struct plan *
 
     TRY(grid_init(&engine.grid, &shape, rank, shape.pp * shape.tp * shape.dp));
     engine.replicas = replicas_of(config, engine.grid.dp);
-    engine.buckets.overlaps = engine_overlaps_reduce(config, local_ranks);
+    engine.buckets.overlaps = engine_overlaps_reduce(config, engine.backend, local_ranks);
     engine.workspace.tp = (struct tensor_parallel){.size = shape.tp, .index = engine.grid.tp};
     model_shape_of(config, engine.grid.tp, &engine.shape);
     status = engine_measure_memory(&engine);
@@ -105,6 +108,28 @@ static enum status check_memory(const struct engine *job, int32_t local_ranks)
     return status;
 }
 
+enum status engine_check_backend(const struct config *config, const struct plan *plan,
+                                 const struct device_backend *backend)
+{
+    int64_t heads = config->model.num_heads;
+    size_t head_size = (size_t)(config->model.hidden_size / heads);
+    size_t most = device_backend_most_head_size(backend);
+
+    if (most > 0 && head_size > most) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "model.num_heads: %" PRId64 ": heads of %zu, on a GPU they have at most "
+                           "%zu",
+                           heads, head_size, most);
+    }
+    if (config->parallel.embedding_sync == EMBEDDING_SYNC_DATA_PLANE && plan_syncs(plan) &&
+        !device_backend_tensors_are_here(backend)) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "parallel.embedding_sync: data_plane: on a GPU the tied embedding "
+                           "travels by zmq");
+    }
+    return STATUS_OK;
+}
+
 enum status engine_check(const struct config *config, int32_t local_ranks)
 {
     struct engine job = {
@@ -116,6 +141,9 @@ enum status engine_check(const struct config *config, int32_t local_ranks)
 
     if (status >= 0) {
         status = engine_make_plans(&job);
+    }
+    if (status >= 0) {
+        status = engine_check_backend(config, job.plan, backend);
     }
     if (status >= 0 && config->train.memory_limit > 0) {
         status = check_memory(&job, local_ranks);

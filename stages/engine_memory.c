@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "mixedprec/grad_norm.h"
 #include "stages/engine_data.h"
@@ -92,10 +93,10 @@ static void carve_embedding(struct engine *engine)
 /* Measures, or places. */
 static void carve_results(struct engine *engine)
 {
-    int32_t microbatches =
+    engine->loss_count =
         larger(engine->plan->shape.microbatches, engine->evaluation->shape.microbatches);
-
-    engine->losses = arena_take(&engine->results, (size_t)microbatches, sizeof(*engine->losses));
+    engine->losses =
+        arena_take(&engine->results, (size_t)engine->loss_count, sizeof(*engine->losses));
     engine->norm_results = arena_take(&engine->results, grad_norm_result_bytes(&engine->params), 1);
 }
 
@@ -279,6 +280,7 @@ static int list_shared(struct engine *engine, struct arena **arenas)
     if (gathered_any(&engine->gathered) && !device_backend_tensors_are_here(engine->backend)) {
         arenas[count++] = &engine->gathered.arena;
     }
+    ENSURE(count <= ENGINE_SHARED_MOST, "%d arenas that peers read", count);
     return count;
 }
 

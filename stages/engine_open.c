@@ -146,32 +146,6 @@ static enum status start_parts(struct engine *engine, const struct engine_option
     return engine_start_barrier(engine, options->resume);
 }
 
-/* What the planes of a device cannot do yet. */
-static enum status check_device(const struct engine *engine)
-{
-    const struct config_parallel *parallel = &engine->config->parallel;
-
-    size_t head_size = engine->shape.width / engine->shape.heads;
-    size_t most = device_backend_most_head_size(engine->backend);
-
-    if (most > 0 && head_size > most) {
-        return status_fail(
-            STATUS_ERR_REFUSED,
-            "model.num_heads: %zu heads of %zu each, on a GPU a head has at most %zu",
-            engine->shape.C / head_size, head_size, most);
-    }
-    if (device_backend_tensors_are_here(engine->backend)) {
-        return STATUS_OK;
-    }
-    if (parallel->embedding_sync == EMBEDDING_SYNC_DATA_PLANE && plan_syncs(engine->plan)) {
-        return status_fail(
-            STATUS_ERR_REFUSED,
-            "parallel.embedding_sync: data_plane: on a GPU the tied embedding travels "
-            "by zmq");
-    }
-    return STATUS_OK;
-}
-
 static enum status open_device(struct engine *engine, const struct engine_options *options)
 {
     engine->threads = engine_threads(options->config, options->local_ranks);
@@ -203,13 +177,12 @@ enum status engine_open(const struct engine_options *options, struct engine **en
     engine->replicas = replicas_of(options->config, engine->grid.dp);
     engine->replicas.cancel = options->cancel;
     engine->buckets.cancel = options->cancel;
+    engine->backend = options->backend != NULL ? options->backend : device_cpu();
     engine->buckets.overlaps =
-        engine_overlaps_reduce(options->config, options->local_ranks) &&
-        (options->backend == NULL || device_backend_tensors_are_here(options->backend));
+        engine_overlaps_reduce(options->config, engine->backend, options->local_ranks);
     engine->workspace.tp = (struct tensor_parallel){
         .size = engine->grid.shape.tp, .index = engine->grid.tp, .cancel = options->cancel};
-    engine->backend = options->backend != NULL ? options->backend : device_cpu();
-    TRY(check_device(engine));
+    TRY(engine_check_backend(options->config, engine->plan, engine->backend));
     TRY(open_device(engine, options));
     TRY(join(engine, options));
     TRY(engine_plan_memory(engine));

@@ -299,10 +299,7 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
     worker->device = engine->device;
     worker->inputs = &engine->inputs;
     worker->losses = engine->losses;
-    worker->loss_count = engine->plan->shape.microbatches;
-    if (engine->evaluation->shape.microbatches > worker->loss_count) {
-        worker->loss_count = engine->evaluation->shape.microbatches;
-    }
+    worker->loss_count = engine->loss_count;
     worker->sync_out = engine->sync_out;
     worker->sync_in = engine->sync_in;
     worker->gathered = &engine->gathered;

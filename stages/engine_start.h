@@ -53,7 +53,7 @@ int32_t engine_longest_line(const struct engine *engine);
 bool engine_shares_params(const struct engine *engine);
 
 /* Of the block that peers read. */
-#define ENGINE_SHARED_MOST 5
+#define ENGINE_SHARED_MOST 6
 size_t engine_shared_bytes(struct engine *engine);
 
 /* engine_check.c: the plan, and the forward-only one on the same placement. */
@@ -62,8 +62,13 @@ enum status engine_make_plans(struct engine *engine);
 /* engine_check.c: the threads of a rank that shares its host with `local_ranks` in all. */
 int engine_threads(const struct config *config, int32_t local_ranks);
 
-/* engine_check.c: whether gradients of layers become sums on a thread of their own. */
-bool engine_overlaps_reduce(const struct config *config, int32_t local_ranks);
+/* engine_check.c: whether gradients of layers become sums on a thread of their own; not on a GPU. */
+bool engine_overlaps_reduce(const struct config *config, const struct device_backend *backend,
+                            int32_t local_ranks);
+
+/* engine_check.c: STATUS_ERR_REFUSED for what `backend` is not made for. */
+enum status engine_check_backend(const struct config *config, const struct plan *plan,
+                                 const struct device_backend *backend);
 
 /* engine_welcome.c: the plan as rank 0 tells it, into engine->welcome. */
 enum status engine_write_welcome(struct engine *engine);

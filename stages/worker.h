@@ -121,8 +121,7 @@ struct stage_worker {
     int64_t sync_exposed_ns;
     int64_t first_begin_ns; /* of a compute action of this run; 0 where there was none */
     int64_t last_end_ns;
-    double
-        loss_sum; /* of the run, over micro-batches in ascending order; see stage_worker_collect() */
+    double loss_sum; /* of the run, micro-batches ascending: stage_worker_collect() */
 };
 
 /* Sets the table and takes memory for lines of up to `actions` actions and for the slots of its

@@ -43,13 +43,12 @@ enum device_memory {
 };
 
 struct device_config {
-    int threads;     /* of the team, in [1, STREAM_MAX_THREADS], the caller counted */
-    enum dtype type; /* of the model's parameters and activations */
-    int ordinal;     /* which of the host's GPUs; 0 on the CPU */
-    bool tf32;       /* whether fp32 products may be of TF32, where the device has it */
-    int32_t stamps;  /* room for times, see device_stamp() */
-    const struct cancel
-        *cancel; /* ends waits that take none; borrows until close; NULL: nothing does */
+    int threads;                 /* of the team, in [1, STREAM_MAX_THREADS], the caller counted */
+    enum dtype type;             /* of the model's parameters and activations */
+    int ordinal;                 /* which of the host's GPUs; 0 on the CPU */
+    bool tf32;                   /* whether fp32 products may be of TF32, where the device has it */
+    int32_t stamps;              /* room for times, see device_stamp() */
+    const struct cancel *cancel; /* borrows; ends waits that take none; NULL: nothing does */
 };
 
 /* The CPU: a team of threads and oneDNN. */

@@ -121,22 +121,6 @@ static void *slot_shared(const struct comm *base)
     return of(base)->shared;
 }
 
-static bool slot_reads(const struct comm *base)
-{
-    (void)base;
-    return false;
-}
-
-static enum status slot_read(struct comm *base, int32_t peer, size_t offset, void *data,
-                             size_t bytes)
-{
-    (void)data;
-    return status_fail(STATUS_ERR_UNSUPPORTED,
-                       "rank %d cannot read %zu bytes at %zu of rank %d: they lie in the memory of "
-                       "its GPU",
-                       (int)base->rank, bytes, offset, (int)peer);
-}
-
 static enum status slot_check(struct comm *base)
 {
     return nccl_check(of(base));
@@ -280,8 +264,6 @@ static const struct comm_ops ops = {
     .wait_sent = nccl_lane_wait_sent,
     .credit = nccl_lane_credit,
     .shared = slot_shared,
-    .reads = slot_reads,
-    .read = slot_read,
     .all_reduce = nccl_all_reduce,
     .reduce_scatter = nccl_reduce_scatter,
     .all_gather = nccl_all_gather,

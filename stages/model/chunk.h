@@ -97,8 +97,8 @@ struct chunk_io {
     const float *mask;      /* F: (B,T), with the head */
     int64_t first_sample;   /* running number, in the whole run, of the first sequence */
     float loss_seed;        /* F, with the head: loss scale / targets of the global batch */
-    double *
-        loss_sum; /* F, with the head: losses are added here; DEVICE_HOST, whole behind device_wait() */
+    double
+        *loss_sum; /* F, with the head: += the losses; of DEVICE_HOST, whole behind device_wait() */
     const struct chunk_hook *hook; /* W; may be NULL */
 };
 

@@ -2,8 +2,8 @@
 # Compiles the GPU's kernels with nvcc, warnings as errors: tests/checks/cuda.sh BUILD [--all]
 #
 # For one architecture, with --all for every one that weir is built for. A kernel that spills registers
-# fails, and one that two files have, because a linker may keep either. What each takes is printed and kept in BUILD/cuda_table.txt. nvcc is $NVCC, or in the path, or in
-# $CUDA_HOME; without it the case is counted as skipped.
+# fails, and one that two files have, because a linker may keep either. What each takes is printed and kept in
+# BUILD/cuda_table.txt. nvcc is $NVCC, or in the path, or in $CUDA_HOME; without it the case is counted as skipped.
 set -u
 build=$(realpath "${1:?which build directory?}") || exit 1
 architectures=(sm_90)
@@ -84,12 +84,17 @@ if [ -z "$nvcc" ]; then
     skip "no nvcc in the path, NVCC or CUDA_HOME, so only the host's compiler has seen tensor/cuda"
 fi
 files=$(tree_files 'tensor/cuda/*.cu') || exit 1
+known=$("$nvcc" --list-gpu-code) || exit 1
 logs=$(mktemp -d) || exit 1
 trap 'rm -rf "$logs"' EXIT
 export -f compile
 export nvcc logs
 # shellcheck disable=SC2016 # the inner shell expands them
 for architecture in "${architectures[@]}"; do
+    if ! grep -qx "$architecture" <<<"$known"; then
+        echo "cuda: this nvcc does not know $architecture" >&2
+        continue
+    fi
     for file in $files; do
         echo "$file $architecture"
     done

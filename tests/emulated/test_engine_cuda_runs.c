@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tensor/cuda/device_cuda.h"
-#include "tests/emulated/cuda_on_host_seed.h"
-#include "tests/emulated/fake_cuda.h"
+#include "tests/emulated/gpu_order.h"
 #include "tests/stages/base_run.h"
 #include "tests/stages/checkpoint_folder.h"
 #include "tests/stages/oracle.h"
@@ -20,8 +20,7 @@
 static void begin_rank(void *context)
 {
     (void)context;
-    fake_cuda_reset(7);
-    cuda_on_host_seed(7);
+    gpu_begin(7);
 }
 
 static void train(const struct base_run *base, struct rig_result *run)
@@ -31,17 +30,6 @@ static void train(const struct base_run *base, struct rig_result *run)
 
     on.hooks = &hooks;
     base_train(&on, run);
-}
-
-static void add(struct base_run *base, const char *override)
-{
-    int at = 0;
-
-    while (base->more[at] != NULL) {
-        at++;
-    }
-    assert_true(at < BASE_MORE);
-    base->more[at] = override;
 }
 
 static void a_run_that_goes_on_has_the_bits_of_an_unbroken_one(void **state)
@@ -64,11 +52,11 @@ static void a_run_that_goes_on_has_the_bits_of_an_unbroken_one(void **state)
         (void)snprintf(folder, sizeof(folder), "checkpoint.dir=%s/c", checkpoint_folder());
         base.steps = 4;
         train(&base, &unbroken);
-        add(&base, folder);
-        add(&base, "checkpoint.every=2");
+        base = base_with(&base, folder);
+        base = base_with(&base, "checkpoint.every=2");
         base.steps = 2;
         train(&base, &part);
-        add(&base, "checkpoint.resume=must");
+        base = base_with(&base, "checkpoint.resume=must");
         base.steps = 4;
         train(&base, &run);
         assert_int_equal(run.first, 2);
@@ -120,6 +108,7 @@ static void runs_of_all_kinds_are_close_to_the_cpus(void **state)
          .micro_batch = 4,
          .more = {"optimizer.name=sgd", "train.log_num_zeros=true", "train.log_params_norm=true"}},
         {.dp = 2, .steps = 2, .micro_batch = 4, .more = {"parallel.zero_stage=2"}},
+        {.tp = 2, .dp = 2, .steps = 2, .micro_batch = 4, .more = {"parallel.zero_stage=3"}},
     };
     static struct rig_result gpu;
     static struct rig_result cpu;
@@ -157,6 +146,32 @@ static void steps_that_overflow_are_skipped(void **state)
     rig_release(&cpu);
 }
 
+static void what_a_gpu_is_not_made_for_is_refused_by_its_key(void **state)
+{
+    static const struct {
+        struct base_run base;
+        const char *words;
+    } jobs[] = {
+        {{.steps = 1, .more = {"model.hidden_size=512", "model.num_heads=1"}},
+         "model.num_heads: 1: heads of 512, on a GPU they have at most 256"},
+        {{.pp = 2, .steps = 1, .more = {"parallel.embedding_sync=data_plane"}},
+         "parallel.embedding_sync: data_plane"},
+    };
+    const struct rig_hooks hooks = {.backend = device_cuda(), .on_begin = begin_rank};
+    static struct rig_result run;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        struct base_run on = jobs[i].base;
+
+        on.hooks = &hooks;
+        base_try(&on, &run);
+        assert_int_equal(run.status, STATUS_ERR_REFUSED);
+        assert_non_null(strstr(run.message, jobs[i].words));
+        rig_release(&run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +179,7 @@ int main(void)
         cmocka_unit_test(evaluations_between_steps_have_the_bits_of_one_stage),
         cmocka_unit_test(runs_of_all_kinds_are_close_to_the_cpus),
         cmocka_unit_test(steps_that_overflow_are_skipped),
+        cmocka_unit_test(what_a_gpu_is_not_made_for_is_refused_by_its_key),
     };
 
     return cmocka_run_group_tests_name("engine_cuda_runs", tests, base_make, base_remove);
