@@ -6,6 +6,7 @@
 #include "base/log.h"
 
 static _Thread_local struct status_record last = {.code = STATUS_OK, .file = "", .message = ""};
+static _Thread_local int hushes;
 
 #if defined(__GNUC__)
 __attribute__((format(printf, 4, 0)))
@@ -29,6 +30,9 @@ enum status status_fail_at(const char *file, int line, enum status code, const c
     va_start(args, format);
     record_failure(file, line, code, format, args);
     va_end(args);
+    if (hushes > 0) {
+        return code;
+    }
     log_error("%s", last.message);
     log_debug("raised at %s:%d as %s (%s)", file, line, status_name(code), status_text(code));
     return code;
@@ -42,6 +46,11 @@ enum status status_note_at(const char *file, int line, enum status code, const c
     record_failure(file, line, code, format, args);
     va_end(args);
     return code;
+}
+
+void status_hush(bool hushed)
+{
+    hushes += hushed ? 1 : -1;
 }
 
 const struct status_record *status_last(void)

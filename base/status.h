@@ -12,6 +12,7 @@
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -70,6 +71,10 @@ enum status status_note_at(const char *file, int line, enum status code, const c
     ;
 
 #define status_note(code, ...) status_note_at(__FILE__, __LINE__, (code), __VA_ARGS__)
+
+/* While a thread is hushed its failures are recorded and not logged: for whoever tries what may well be
+ * refused, and says itself what came of it. Calls nest: each true has its false. */
+void status_hush(bool hushed);
 
 /* Lends the record of this thread; never NULL. */
 const struct status_record *status_last(void);

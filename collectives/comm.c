@@ -32,11 +32,11 @@ enum status comm_lane_open(struct comm *comm, const struct lane_config *config,
                            ", but must be another rank of 0 to %" PRId32,
                            comm->rank, config->peer, comm->world - 1);
     }
-    if ((config->direction != 0 && config->direction != 1) || config->landings < 1 ||
+    if (config->direction < 0 || config->direction >= COMM_DIRECTIONS || config->landings < 1 ||
         config->landing_bytes < 1) {
         return status_fail(STATUS_ERR_INVALID,
                            "opening a lane of rank %" PRId32 " with rank %" PRId32
-                           ": direction must be 0 or 1 and there must be landing buffers, but it "
+                           ": direction must be 0 to 2 and there must be landing buffers, but it "
                            "is direction %" PRId32 " with %" PRId32 " landing buffers of %zu bytes",
                            comm->rank, config->peer, config->direction, config->landings,
                            config->landing_bytes);
@@ -162,6 +162,11 @@ enum status comm_read(struct comm *comm, int32_t peer, size_t offset, void *data
     return comm->ops->read(comm, peer, offset, data, bytes);
 }
 
+size_t comm_lane_bytes(const struct lane *lane)
+{
+    return lane->config.landing_bytes;
+}
+
 struct comm_traffic comm_lane_traffic(const struct lane *lane)
 {
     return lane->beneath != NULL ? lane->beneath->traffic : lane->traffic;
@@ -171,6 +176,11 @@ enum status comm_check(struct comm *comm)
 {
     ENSURE(comm->connected, "a plane is well after comm_connect()");
     return comm->ops->check != NULL ? comm->ops->check(comm) : STATUS_OK;
+}
+
+bool comm_stands(const struct comm *comm)
+{
+    return comm->ops->stands != NULL && comm->ops->stands(comm);
 }
 
 size_t comm_reserved_bytes(const struct comm *comm)
@@ -193,13 +203,20 @@ void comm_close(struct comm **comm)
     }
 }
 
+char comm_direction_letter(int32_t direction)
+{
+    static const char letters[COMM_DIRECTIONS] = {'F', 'B', 'E'};
+
+    return direction >= 0 && direction < COMM_DIRECTIONS ? letters[direction] : '?';
+}
+
 const char *comm_lane_name(const struct lane *lane, char *text)
 {
     int32_t own = lane->comm->rank;
     int32_t peer = lane->config.peer;
 
     (void)snprintf(text, COMM_LANE_NAME_BYTES, "%c from rank %" PRId32 " to rank %" PRId32,
-                   lane->config.direction == 0 ? 'F' : 'B', lane->config.sends ? own : peer,
+                   comm_direction_letter(lane->config.direction), lane->config.sends ? own : peer,
                    lane->config.sends ? peer : own);
     return text;
 }

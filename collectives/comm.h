@@ -2,7 +2,7 @@
  * comm -- the data plane: what carries activations and gradients between ranks, and sums what
  * several ranks have.
  *
- * A lane is an ordered channel for one pair of ranks and one direction (F or B). Its receiver
+ * A lane is an ordered channel for one pair of ranks and one direction (F, B or that of a tied embedding). Its receiver
  * owns the landing buffers, numbered 0 … landings-1; a message goes straight from the sender's
  * out buffer into the landing buffer that the plan names, in one copy, and stays there until the
  * receiver gives the credit back. A landing buffer is full or free, nothing else; the tag of what
@@ -22,7 +22,8 @@
  *
  * Threads: one owner thread; comm_abort() and comm_read() from any thread. After comm_connect() the calls
  * on a group that was opened `aside` may come from another thread, one for each such group, while the owner
- * goes on: their waits retry no sends. comm_ops is filled by each implementation, and callers use the functions below
+ * goes on: their waits retry no sends. Where calls block nobody (collectives/cuda/comm_nccl.h) the owner makes those too,
+ * and they run on a stream of the group's. comm_ops is filled by each implementation, and callers use the functions below
  * it.
  *
  * Where tensors lie in a device's memory (collectives/comm_staged.h, collectives/cuda/comm_nccl.h), all of this is
@@ -55,19 +56,23 @@ struct comm_config {
 
 struct lane_config {
     int32_t peer;         /* rank at the other end; never this rank */
-    int32_t direction;    /* 0 F, 1 B; with `peer` and `sends` it names the lane */
+    int32_t direction;    /* 0 F, 1 B, or COMM_TIED; with `peer` and `sends` it names the lane */
     bool sends;           /* this rank is the sender */
     int32_t landings;     /* landing buffers at the receiver, >= 1 */
     size_t landing_bytes; /* of each */
     int32_t wave; /* lanes of one share no rank but as ends of a pair; 0 where nobody asks */
 };
 
+/* Beside the two directions of a pipeline: between the ends of a tied embedding. */
+#define COMM_TIED       2
+#define COMM_DIRECTIONS 3
+
 #define COMM_GROUP_MEMBERS 64 /* of a group, at most */
 
 struct group_config {
     const int32_t *ranks; /* borrows during the call; ascending, this rank among them */
     int32_t count;        /* 2 … COMM_GROUP_MEMBERS */
-    bool aside;           /* a thread of its own makes the calls on it, see Threads */
+    bool aside;           /* its calls run beside the owner's work, see Threads */
 };
 
 enum comm_op {
@@ -207,8 +212,22 @@ enum status comm_reduce_scatter_pieces(struct group *group, const struct comm_pi
 enum status comm_all_gather_pieces(struct group *group, const struct comm_piece *pieces,
                                    int32_t count, const struct cancel *cancel, int64_t deadline_ns);
 
+/* Calls on the group so far. */
+uint64_t comm_group_calls(const struct group *group);
+
+/* Of a group aside whose calls run on a stream: what is put into the device's stream from here on comes behind the end of the
+ * group's first `calls` calls. Nothing where calls have ended when they return. */
+enum status comm_group_join(struct group *group, uint64_t calls);
+
 /* Whether the plane is well: a failure that no call has reported yet is one here. Never blocks. */
 enum status comm_check(struct comm *comm);
+
+/* Of a landing buffer. */
+size_t comm_lane_bytes(const struct lane *lane);
+
+/* Whether this rank's device, when it was last looked at, stood in a call of a group whose other members had not come: while
+ * the owner waits for the device. Any thread, after connect; false where calls have ended when they return. */
+bool comm_stands(const struct comm *comm);
 
 /* For accounting. A sender counts a message when it is copied, its receiver when it gives the credit
  * back; a collective counts once a call, with the bytes of its elements, when it has ended well. */

@@ -171,3 +171,16 @@ struct comm_traffic comm_group_traffic(const struct group *group, enum comm_coll
 {
     return group->traffic[collective];
 }
+
+uint64_t comm_group_calls(const struct group *group)
+{
+    return group->calls;
+}
+
+enum status comm_group_join(struct group *group, uint64_t calls)
+{
+    const struct comm_ops *ops = group->comm->ops;
+
+    ENSURE(calls <= group->calls, "call %" PRIu64 " of %" PRIu64, calls, group->calls);
+    return ops->join != NULL && calls > 0 ? ops->join(group, calls) : STATUS_OK;
+}

@@ -92,8 +92,14 @@ struct comm_ops {
     enum status (*all_gather)(struct group *group, const struct comm_piece *pieces, int32_t count,
                               const struct cancel *cancel, int64_t deadline_ns);
 
+    /* NULL: calls have ended when they return. Connected, `calls` were made, more than 0. */
+    enum status (*join)(struct group *group, uint64_t calls);
+
     /* Connected; NULL: calls report all that fails. */
     enum status (*check)(struct comm *comm);
+
+    /* NULL: never. Any thread. */
+    bool (*stands)(const struct comm *comm);
 
     /* 0 before connect. */
     size_t (*reserved_bytes)(const struct comm *comm);
@@ -130,6 +136,9 @@ struct group {
     uint64_t calls;                                /* of all kinds; kept by comm_group.c */
     enum status broken; /* how a call has failed; private to comm_group.c */
 };
+
+/* F, B, and E of a tied embedding. */
+char comm_direction_letter(int32_t direction);
 
 /* "F from rank 0 to rank 1"; fits COMM_LANE_NAME_BYTES, returns `text`. */
 #define COMM_LANE_NAME_BYTES 64

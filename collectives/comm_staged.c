@@ -10,7 +10,7 @@ struct staged_lane {
     struct lane *inner;       /* borrows; of the comm beneath */
     struct staged_lane *next; /* of the comm */
     void *landings;           /* owns; receiver: all of them, in the device's memory */
-    void *outgoing;           /* owns; sender: the message that leaves, on the host */
+    void *outgoing;           /* owns, of DEVICE_HOST; sender: the message that leaves */
 };
 
 struct staged_group {
@@ -98,11 +98,8 @@ static enum status place_lane(const struct comm_staged *comm, struct staged_lane
         return device_take(comm->device, DEVICE_TENSORS, "landing buffers", landings_bytes(config),
                            &lane->landings);
     }
-    lane->outgoing = malloc(config->landing_bytes);
-    return lane->outgoing != NULL
-               ? STATUS_OK
-               : status_fail(STATUS_ERR_NO_MEMORY, "staging messages to rank %d: %zu bytes",
-                             (int)config->peer, config->landing_bytes);
+    return device_take(comm->device, DEVICE_HOST, "staging of messages", config->landing_bytes,
+                       &lane->outgoing);
 }
 
 static enum status staged_connect(struct comm *base, const struct cancel *cancel,
@@ -133,8 +130,7 @@ static enum status staged_post_send(struct lane *base, int32_t landing, uint64_t
 {
     const struct staged_lane *lane = lane_of(base);
 
-    /* Memory of the host's that is not the device's: the bytes are there when the call returns. */
-    TRY(device_copy(of(base->comm)->device, lane->outgoing, data, bytes));
+    TRY(device_copy_now(of(base->comm)->device, lane->outgoing, data, bytes));
     return comm_post_send(lane->inner, landing, tag, lane->outgoing, bytes);
 }
 
@@ -298,7 +294,9 @@ static void release_lane(const struct comm_staged *comm, struct staged_lane *lan
         device_give(comm->device, DEVICE_TENSORS, lane->landings,
                     landings_bytes(&lane->base.config));
     }
-    free(lane->outgoing);
+    if (lane->outgoing != NULL) {
+        device_give(comm->device, DEVICE_HOST, lane->outgoing, lane->base.config.landing_bytes);
+    }
     free(lane);
 }
 

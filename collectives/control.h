@@ -9,7 +9,7 @@
  *     HELLO → WELCOME     version, world, configuration, kernel variant agree; rank 0's welcome
  *                         bytes (the plan) reach everybody
  *     BARRIER, STEP       a round: every rank gives values by key, all get the reduced ones
- *     HEARTBEAT           every heartbeat_s, with the main thread's progress, both ways
+ *     HEARTBEAT           every heartbeat_s, with the main thread's progress and its device's, both ways
  *     STOP                a signal somewhere: the answer of the next STEP tells all ranks
  *     ABORT               a failure somewhere: every rank is cancelled, with the cause
  *     BYE                 a rank leaves in order
@@ -44,7 +44,16 @@ struct control_progress {
     int32_t phase;  /* meaning is the caller's: start, step, evaluation, end, ... */
     int32_t action; /* index in the rank's line, -1 where none */
     bool waits;     /* for another rank: while somebody works, a stall is not this rank's fault */
+    /* Where main threads run ahead of a device, as control_config's look() says it at each beat. */
+    int32_t device; /* index of the action that the device has ended last, -1 where none */
+    bool inside;    /* it is inside another */
+    bool stands;    /* the main thread waits for it, and it for another rank: as `waits` */
 };
+
+#define CONTROL_NO_DEVICE (-2) /* control_progress.device: nobody has said anything of one */
+
+/* Fills in what is said of the device. Called on the control thread of every rank. */
+typedef void (*control_look_fn)(void *context, struct control_progress *progress);
 
 /* Writes what `progress` of `rank` means, for a message: "stage 1, step 5, action 17 (1F3)". Called
  * on the control thread of rank 0. */
@@ -73,7 +82,8 @@ struct control_config {
     struct cancel *cancel;        /* borrows until control_close(); set when the job is aborted */
     control_describe_fn describe; /* may be NULL */
     control_abort_fn on_abort;    /* may be NULL */
-    void *context;                /* for both */
+    control_look_fn look;         /* NULL: there is no device to look at */
+    void *context;                /* for all three */
 };
 
 /* Starts the control thread and blocks until every rank has said HELLO and WELCOME is here. A

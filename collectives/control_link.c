@@ -37,6 +37,9 @@ struct control_link {
     int64_t heard_ns; /* from the coordinator */
     int64_t turned_ns;
     int64_t next_beat_ns;
+    int32_t device; /* what the device was at, as last seen, and when that changed */
+    bool inside;
+    int64_t device_ns;
     int64_t farewell_ns; /* when BYE, or an own ABORT, was said; 0 before */
     bool stop_sent;
     bool farewell_heard;
@@ -234,6 +237,27 @@ static void judge_rank_zero(struct control_link *link, bool lost, int64_t now_ns
     }
 }
 
+/* A main thread that waits for its device does not stand still while that goes on. */
+static void look_at_device(struct control_link *link, struct control_beat *beat, int64_t now_ns)
+{
+    const struct control_config *config = link->config;
+    struct control_progress *progress = &beat->progress;
+
+    progress->device = CONTROL_NO_DEVICE;
+    if (config->look == NULL) {
+        return;
+    }
+    config->look(config->context, progress);
+    if (progress->device != link->device || progress->inside != link->inside) {
+        link->device = progress->device;
+        link->inside = progress->inside;
+        link->device_ns = now_ns;
+    }
+    if (now_ns - link->device_ns < beat->still_ns) {
+        beat->still_ns = now_ns - link->device_ns;
+    }
+}
+
 static enum status send_orders(struct control_link *link, const struct desk_orders *orders,
                                int64_t now_ns)
 {
@@ -255,8 +279,11 @@ static enum status send_orders(struct control_link *link, const struct desk_orde
         }
     }
     if (status >= 0 && now_ns >= link->next_beat_ns) {
+        struct control_beat beat = orders->beat;
+
+        look_at_device(link, &beat, now_ns);
         begin(link, CONTROL_KIND_HEARTBEAT);
-        control_beat_put(link->pack, &orders->beat);
+        control_beat_put(link->pack, &beat);
         status = send_pack(link);
         link->next_beat_ns = now_ns + (int64_t)(link->config->heartbeat_s * (double)CLOCK_SECOND);
     }

@@ -116,6 +116,9 @@ void control_beat_put(struct message_pack *pack, const struct control_beat *beat
     message_put_int(pack, "phase", beat->progress.phase);
     message_put_int(pack, "action", beat->progress.action);
     message_put_int(pack, "waits", beat->progress.waits ? 1 : 0);
+    message_put_int(pack, "device", beat->progress.device);
+    message_put_int(pack, "inside", beat->progress.inside ? 1 : 0);
+    message_put_int(pack, "stands", beat->progress.stands ? 1 : 0);
     message_put_int(pack, "still_ns", beat->still_ns);
     message_put_int(pack, "in_round", beat->in_round ? 1 : 0);
 }
@@ -126,6 +129,9 @@ enum status control_beat_get(const struct message_view *view, struct control_bea
     TRY(get_int32(view, "phase", INT32_MIN, INT32_MAX, &beat->progress.phase));
     TRY(get_int32(view, "action", INT32_MIN, INT32_MAX, &beat->progress.action));
     TRY(get_bool(view, "waits", &beat->progress.waits));
+    TRY(get_int32(view, "device", INT32_MIN, INT32_MAX, &beat->progress.device));
+    TRY(get_bool(view, "inside", &beat->progress.inside));
+    TRY(get_bool(view, "stands", &beat->progress.stands));
     TRY(message_get_int(view, "still_ns", 0, INT64_MAX, &beat->still_ns));
     return get_bool(view, "in_round", &beat->in_round);
 }

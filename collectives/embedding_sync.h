@@ -11,7 +11,7 @@
  * which only the size of an element is known here.
  *
  * What carries the bytes is one of two, the same at both ends; either gives the same bits:
- *   ZeroMQ         in frames of 1 MiB with at most 8 unacknowledged
+ *   ZeroMQ         in frames of 1 MiB with at most 8 unacknowledged, each as soon as its bytes are there
  *   the data plane ZeroMQ carries READY and DONE, and in between the end that receives reads the
  *                  other's shared block, 1 MiB at a time
  *
@@ -52,8 +52,12 @@ struct embedding_sync_config {
     /* Connected, with a lane or a group in common with `peer`; borrows until close. NULL: ZeroMQ
      * carries the bytes. */
     struct comm *comm;
-    int32_t peer;                /* with comm: the rank at the other end */
-    size_t shared_offset;        /* with comm: where what this end sends lies in its shared block */
+    int32_t peer;         /* with comm: the rank at the other end */
+    size_t shared_offset; /* with comm: where what this end sends lies in its shared block */
+    /* Without comm: how many bytes of what goes out have come to where it lies, from its beginning; asked again and again,
+     * on the thread inside, while a transfer waits for them. NULL: it is whole when it is handed over. */
+    enum status (*come)(void *context, size_t *bytes_out);
+    void *come_context;
     const struct cancel *cancel; /* borrows until close */
     int64_t deadline_ns;         /* for the two ends to find each other */
 };
@@ -65,7 +69,7 @@ enum status embedding_sync_open(const struct embedding_sync_config *config,
                                 struct embedding_sync **sync_out);
 
 /* Head: starts to send `gradient` (elems) for `step`; returns at once. `gradient` must stay as it
- * is until embedding_sync_wait_version() or the next send_gradient has returned STATUS_OK, or the
+ * is, but for what is still to come to it (config.come), until embedding_sync_wait_version() or the next send_gradient has returned STATUS_OK, or the
  * sync is closed: it is read in place, without a copy. With comm it lies at shared_offset. */
 enum status embedding_sync_send_gradient(struct embedding_sync *sync, int64_t step,
                                          const float *gradient);

@@ -7,6 +7,21 @@
 
 #define WINDOW_FRAMES 8
 
+/* Whether bytes to `end` of what goes out are there. */
+static enum status ask_bytes(struct embedding_sync *sync, size_t frame, size_t end)
+{
+    sync->starved = false;
+    if (sync->config.come == NULL) {
+        return STATUS_OK;
+    }
+    sync->come_bytes = frame == 0 ? 0 : sync->come_bytes; /* another transfer begins */
+    if (sync->come_bytes < end) {
+        TRY(sync->config.come(sync->config.come_context, &sync->come_bytes));
+    }
+    sync->starved = sync->come_bytes < end;
+    return STATUS_OK;
+}
+
 enum status embedding_sync_send_frames(struct embedding_sync *sync)
 {
     for (;;) {
@@ -19,10 +34,15 @@ enum status embedding_sync_send_frames(struct embedding_sync *sync)
 
         embedding_sync_unlock(sync);
         if (!may_send) {
+            sync->starved = false;
             return STATUS_OK;
         }
         size_t bytes = embedding_sync_frame_bytes(&sync->out_size, frame);
 
+        TRY(ask_bytes(sync, frame, frame * EMBEDDING_FRAME_BYTES + bytes));
+        if (sync->starved) {
+            return STATUS_OK;
+        }
         embedding_sync_begin_letter(sync, embedding_sync_outgoing(sync));
         message_put_int(sync->pack, "number", number);
         message_put_uint(sync->pack, "frame", frame);

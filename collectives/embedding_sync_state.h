@@ -66,6 +66,8 @@ struct embedding_sync {
     uint64_t sent_bytes; /* of transfers that ended */
 
     /* the thread's own */
+    size_t come_bytes;  /* of the transfer that goes out, what has come */
+    bool starved;       /* the next frame's bytes have not */
     size_t peer_offset; /* where the other end's data lies in its shared block */
     struct wire_hub *hub;
     struct wire *wire;

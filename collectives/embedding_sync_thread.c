@@ -10,6 +10,7 @@
 #define LETTERS_MOST  64                 /* a window, its acknowledgements, and room */
 #define FAREWELL_NS   (2 * CLOCK_SECOND) /* of a close, for what is on its way */
 #define FAREWELL_MS   500                /* for the last acknowledgements to leave */
+#define STARVED_NS    ((int64_t)100000)  /* between two questions for bytes that have not come */
 
 size_t embedding_sync_frame_bytes(const struct transfer_size *size, size_t frame)
 {
@@ -244,7 +245,10 @@ static enum status turn(struct embedding_sync *sync)
     struct wire_item items[2] = {{.wire = sync->wire}, {.fd = sync->wake_fd}};
     uint64_t wakes = 0;
 
-    TRY(wire_poll(items, 2, embedding_sync_reads(sync) ? 0 : CANCEL_POLL_NS));
+    if (sync->starved) {
+        clock_sleep_ns(STARVED_NS);
+    }
+    TRY(wire_poll(items, 2, sync->starved || embedding_sync_reads(sync) ? 0 : CANCEL_POLL_NS));
     ssize_t emptied = items[1].ready ? read(sync->wake_fd, &wakes, sizeof(wakes)) : 0;
 
     (void)emptied;

@@ -22,6 +22,7 @@ enum status roster_init(struct roster *roster, int32_t world)
     roster->world = world;
     for (int32_t rank = 0; rank < world; rank++) {
         roster->members[rank].progress.action = -1;
+        roster->members[rank].progress.device = CONTROL_NO_DEVICE;
     }
     return STATUS_OK;
 }
@@ -160,7 +161,7 @@ static int32_t find_stall(const struct roster *roster, int64_t stall_after_ns)
         if (member->state != MEMBER_PRESENT || member->in_round) {
             continue;
         }
-        if (member->progress.waits) {
+        if (member->progress.waits || member->progress.stands) {
             least_ns = still < least_ns ? still : least_ns;
             if (waiting < 0 || still > still_ns(&roster->members[waiting])) {
                 waiting = rank;

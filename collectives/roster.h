@@ -7,7 +7,8 @@
  *
  * A rank is dead when it was silent for too long, or a moment after its process has ended (what it
  * still said may be on its way). A rank hangs when its progress stands still for too long while it
- * is neither in a round nor waiting for another rank, as its last beat told. Where everybody waits for each other, the one
+ * is neither in a round nor waiting for another rank, as its last beat told; one that waits for its own device waits as that
+ * does. Where everybody waits for each other, the one
  * that stands still longest is named.
  *
  * Pure: no messages, no clock, no threads.

@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #define SEGMENT_MAGIC       UINT64_C(0x7765697220736567)
-#define SEGMENT_VERSION     3
+#define SEGMENT_VERSION     4
 #define SEGMENT_ALIGN_BYTES 128 /* two cache lines, which processors fetch as a pair */
 #define SEGMENT_PAGE_BYTES  4096
 

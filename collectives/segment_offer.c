@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "collectives/comm_ops.h"
 #include "collectives/rank_list.h"
 
 void segment_offer_init(struct segment_offer *offer, int32_t world, int32_t from, int32_t to,
@@ -79,7 +80,7 @@ static enum status fail_missing(const struct segment_lane *lane, int32_t has, in
                        " %s in direction %c with %" PRId32 " landing buffers of %" PRIu64
                        " bytes, but rank %" PRId32 " has no such lane",
                        has, lacks, has, lane->sends != 0 ? "sends" : "receives",
-                       lane->direction == 0 ? 'F' : 'B', lane->landings, lane->landing_bytes,
+                       comm_direction_letter(lane->direction), lane->landings, lane->landing_bytes,
                        lacks);
 }
 
@@ -98,7 +99,7 @@ static enum status agree_lane(const struct segment_offer *mine, const struct seg
             "lane %c from rank %" PRId32 " to rank %" PRId32 " disagrees: rank %" PRId32
             " counts %" PRId32 " landing buffers of %" PRIu64 " bytes and rank %" PRId32
             " counts %" PRId32 " of %" PRIu64,
-            here->direction == 0 ? 'F' : 'B', here->sends != 0 ? mine->from : mine->to,
+            comm_direction_letter(here->direction), here->sends != 0 ? mine->from : mine->to,
             here->sends != 0 ? mine->to : mine->from, mine->from, here->landings,
             here->landing_bytes, mine->to, there->landings, there->landing_bytes);
     }

@@ -13,21 +13,22 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "collectives/comm.h"
 #include "collectives/segment.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Two directions, and the offering rank sends or receives. */
-#define SEGMENT_OFFER_LANES 4
+/* In each direction the offering rank sends or receives. */
+#define SEGMENT_OFFER_LANES (2 * COMM_DIRECTIONS)
 
 /* Groups that two ranks can have in common, and members of each. */
 #define SEGMENT_OFFER_GROUPS  8
 #define SEGMENT_GROUP_MEMBERS 64
 
 struct segment_lane {
-    int32_t direction; /* 0 F, 1 B */
+    int32_t direction; /* of lane_config */
     uint32_t sends;    /* 1: the offering rank is the sender */
     int32_t landings;
     uint32_t zero;

@@ -15,37 +15,40 @@ static const char *const kind_texts[ACTION_KINDS] = {
 /* The longest word is RELEASE_F. */
 #define MOST_LETTERS 9
 
+#define NUMBER_BYTES 24
+
 const char *action_kind_text(enum action_kind kind)
 {
     return (unsigned)kind < ACTION_KINDS ? kind_texts[kind] : "?";
 }
 
-bool action_is_compute(enum action_kind kind)
+/* "3", or "3.1" of slice 1. */
+static void print_number(const struct action *action, char number[NUMBER_BYTES])
 {
-    return kind == ACTION_F || kind == ACTION_I || kind == ACTION_W || kind == ACTION_B;
-}
-
-bool action_has_direction(enum action_kind kind)
-{
-    return kind == ACTION_SEND || kind == ACTION_RECV || kind == ACTION_GATHER ||
-           kind == ACTION_RELEASE;
+    if (action->slices == 0) {
+        (void)snprintf(number, NUMBER_BYTES, "%d", action->microbatch);
+    } else {
+        (void)snprintf(number, NUMBER_BYTES, "%d.%d", action->microbatch / action->slices,
+                       action->microbatch % action->slices);
+    }
 }
 
 size_t action_print(const struct action *action, char *text, size_t text_bytes)
 {
     enum action_kind kind = (enum action_kind)action->kind;
+    char number[NUMBER_BYTES];
     int written;
 
     if (text_bytes == 0) {
         return 0;
     }
+    print_number(action, number);
     if (action_has_direction(kind)) {
-        written =
-            snprintf(text, text_bytes, "%d%s_%c%d", action->virtual_stage, action_kind_text(kind),
-                     action->direction == LANE_F ? 'F' : 'B', action->microbatch);
+        written = snprintf(text, text_bytes, "%d%s_%c%s", action->virtual_stage,
+                           action_kind_text(kind), action->direction == LANE_F ? 'F' : 'B', number);
     } else if (action_is_compute(kind)) {
-        written = snprintf(text, text_bytes, "%d%s%d", action->virtual_stage,
-                           action_kind_text(kind), action->microbatch);
+        written = snprintf(text, text_bytes, "%d%s%s", action->virtual_stage,
+                           action_kind_text(kind), number);
     } else {
         written = snprintf(text, text_bytes, "%s", action_kind_text(kind));
     }
@@ -132,6 +135,25 @@ static bool parse_word(char *word, struct action *action)
     return false;
 }
 
+/* ".1" behind a micro-batch, where it is there. */
+static bool read_slice(struct reader *reader, struct action *action)
+{
+    int64_t piece = action->microbatch;
+    int32_t slice;
+
+    if (piece == ACTION_NONE || reader->at == reader->bytes || reader->text[reader->at] != '.') {
+        return true;
+    }
+    reader->at++;
+    if (!read_number(reader, &slice) || slice == ACTION_NONE || slice >= ACTION_MOST_SLICES) {
+        return false;
+    }
+    piece = piece * (slice + 1) + slice;
+    action->microbatch = (int32_t)piece;
+    action->slices = slice + 1;
+    return piece <= INT32_MAX;
+}
+
 static bool parse_all(struct reader *reader, struct action *action)
 {
     char word[MOST_LETTERS + 1];
@@ -139,7 +161,8 @@ static bool parse_all(struct reader *reader, struct action *action)
 
     skip_blanks(reader);
     if (!read_number(reader, &action->virtual_stage) || !read_word(reader, word) ||
-        !parse_word(word, action) || !read_number(reader, &action->microbatch)) {
+        !parse_word(word, action) || !read_number(reader, &action->microbatch) ||
+        !read_slice(reader, action)) {
         return false;
     }
     skip_blanks(reader);
@@ -164,7 +187,7 @@ enum status action_parse(const char *text, size_t text_bytes, struct action *act
         return status_note(STATUS_ERR_REFUSED,
                            "\"%.*s\" is not an action: expected virtual stage, kind and "
                            "micro-batch as in 2F0, 2I0, 2W0, 2B0, 2SEND_F0, 2RECV_B0, "
-                           "2GATHER_F0, 2RELEASE_B0, or SYNC, REDUCE, STEP",
+                           "2GATHER_F0, 2RELEASE_B0, of a slice 2F0.1, or SYNC, REDUCE, STEP",
                            (int)(text_bytes < 32 ? text_bytes : 32), text);
     }
     for (i = 0; i < ACTION_DEPENDS; i++) {
@@ -172,4 +195,11 @@ enum status action_parse(const char *text, size_t text_bytes, struct action *act
     }
     *action_out = action;
     return STATUS_OK;
+}
+
+void action_cut(struct action *action, int32_t slices)
+{
+    action->microbatch =
+        action->microbatch / action->slices * slices + action->microbatch % action->slices;
+    action->slices = slices;
 }

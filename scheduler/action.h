@@ -4,6 +4,9 @@
  * A plan is lists of these. In the text form an action reads as in PyTorch's pipelining CSV:
  * virtual stage, kind, micro-batch (`2F0`, `2I0`, `2W0`, `2B0`, `2SEND_F0`, `3RECV_F0`,
  * `2GATHER_F0`), and the actions of a whole rank are bare words (`SYNC`, `REDUCE`, `STEP`).
+ *
+ * Where sequences are cut into k slices, what is numbered are pieces: piece u is slice u mod k of
+ * micro-batch u div k, and reads `2F3.1` for slice 1 of micro-batch 3.
  */
 #ifndef SCHEDULER_ACTION_H
 #define SCHEDULER_ACTION_H
@@ -47,15 +50,17 @@ enum lane_direction {
     LANE_DIRECTIONS
 };
 
-#define ACTION_NONE    (-1)
-#define ACTION_DEPENDS 4
+#define ACTION_NONE        (-1)
+#define ACTION_MOST_SLICES 1024
+#define ACTION_DEPENDS     4
 
 struct action {
     uint8_t kind;          /* enum action_kind */
     uint8_t direction;     /* enum lane_direction, of SEND, RECV, GATHER, RELEASE; else LANE_F */
     uint16_t chunk;        /* place among the chunks of this rank, 0 … v-1 */
+    int32_t slices;        /* k where sequences are cut, else 0; 0 for SYNC, REDUCE, STEP */
     int32_t virtual_stage; /* 0 … p·v-1; ACTION_NONE for SYNC, REDUCE, STEP */
-    int32_t microbatch;    /* 0 … m-1; ACTION_NONE for SYNC, REDUCE, STEP */
+    int32_t microbatch;    /* or piece: 0 … m-1; ACTION_NONE for SYNC, REDUCE, STEP */
     /* What follows is written by lowering; ACTION_NONE in compute-only plans and where it does
      * not apply. */
     int32_t peer;     /* SEND, RECV: the pipeline rank at the other end */
@@ -77,18 +82,30 @@ struct action {
 /* "F", "SEND"; a static string. */
 const char *action_kind_text(enum action_kind kind);
 
-bool action_is_compute(enum action_kind kind);
+/* These and those of plan.h are asked for every action of plans of many millions. */
+static inline bool action_is_compute(enum action_kind kind)
+{
+    return kind == ACTION_F || kind == ACTION_I || kind == ACTION_W || kind == ACTION_B;
+}
 
 /* Whether the text form says a direction: SEND, RECV, GATHER, RELEASE. */
-bool action_has_direction(enum action_kind kind);
+static inline bool action_has_direction(enum action_kind kind)
+{
+    return kind == ACTION_SEND || kind == ACTION_RECV || kind == ACTION_GATHER ||
+           kind == ACTION_RELEASE;
+}
 
 /* Writes the text form, cut to `text_bytes`; returns its length. 32 bytes are always enough. */
 size_t action_print(const struct action *action, char *text, size_t text_bytes);
 
 /* Reads one action of the text form (blanks around it allowed) into the fields above the line;
- * the others become ACTION_NONE, chunk 0. STATUS_ERR_REFUSED where it is not one: noted, not logged
+ * the others become ACTION_NONE, chunk 0. One action does not say how many slices there are: of slice s
+ * it becomes a piece of s + 1, which action_cut() brings to more. STATUS_ERR_REFUSED where it is not one: noted, not logged
  * (status_note), because the caller knows file and line; nothing is written then. */
 enum status action_parse(const char *text, size_t text_bytes, struct action *action_out);
+
+/* Makes an action of slice s the same of `slices` > s. */
+void action_cut(struct action *action, int32_t slices);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "scheduler/graph.h"
+#include "scheduler/large.h"
+#include "scheduler/stopwatch.h"
 
 /* Two makespans that differ by less are the same sum in another order. */
 #define SAME_MAKESPAN 1e-9
@@ -82,44 +84,16 @@ static enum status ends(const struct question *question, int32_t depth, bool *en
     return is_acyclic(question, at_depth(question, depth), enough_out);
 }
 
-/* What a visit of the walk needs. */
-struct clockwork {
-    const struct question *question;
-    const struct graph *graph;
-    double makespan;
-};
-
-static void visit(void *context, struct graph_node node, const struct graph_edge *edges,
-                  int32_t count)
-{
-    struct clockwork *clockwork = context;
-    const struct question *question = clockwork->question;
-    const struct action *action = &question->plan->lines[node.rank].actions[node.index];
-    double end = 0.0;
-    int32_t i;
-
-    for (i = 0; i < count; i++) {
-        double before = question->ends[graph_number(clockwork->graph, edges[i].from)];
-
-        end = before > end ? before : end;
-    }
-    end += plan_action_cost(question->costs, action);
-    question->ends[graph_number(clockwork->graph, node)] = end;
-    if (action_is_compute((enum action_kind)action->kind) && end > clockwork->makespan) {
-        clockwork->makespan = end;
-    }
-}
-
 /* The makespan under `rules`; -1 where the plan deadlocks. */
 static enum status measure(const struct question *question, struct graph_rules rules,
                            double *makespan_out)
 {
     struct graph graph = {.plan = question->plan, .index = question->index, .rules = rules};
-    struct clockwork clockwork = {.question = question, .graph = &graph};
+    struct stopwatch stopwatch = {.graph = &graph, .costs = question->costs, .end = question->ends};
     struct graph_walk walk;
 
-    TRY(graph_walk_run(&graph, visit, &clockwork, &walk));
-    *makespan_out = walk.cyclic ? -1.0 : clockwork.makespan;
+    TRY(graph_walk_run(&graph, stopwatch_visit, &stopwatch, &walk));
+    *makespan_out = walk.cyclic ? -1.0 : stopwatch.makespan;
     graph_walk_release(&walk);
     return STATUS_OK;
 }
@@ -133,15 +107,12 @@ static enum status is_fast(const struct question *question, int32_t depth, bool 
     return STATUS_OK;
 }
 
-/* Makes the index of the plan for one search. */
-static enum status begin(struct question *question, struct plan_index *index)
+static enum status begin(struct plan_index *index, const struct plan *lowered)
 {
-    if (!question->plan->lowered) {
+    if (!lowered->lowered) {
         return status_fail(STATUS_ERR_REFUSED, "depth: the plan is not lowered yet");
     }
-    TRY(plan_index_init(index, question->plan));
-    question->index = index;
-    return STATUS_OK;
+    return plan_index_init(index, lowered);
 }
 
 static enum status check_found(int32_t depth)
@@ -151,16 +122,24 @@ static enum status check_found(int32_t depth)
                                    "plan refused: it deadlocks at every depth of the lanes");
 }
 
+enum status plan_min_depth_indexed(const struct plan *lowered, const struct plan_index *index,
+                                   int32_t *depth_out)
+{
+    const struct question question = {.plan = lowered, .index = index};
+
+    TRY(search(&question, ends_in_line, depth_out));
+    return check_found(*depth_out);
+}
+
 enum status plan_min_depth(const struct plan *lowered, int32_t *depth_out)
 {
-    struct question question = {.plan = lowered};
     struct plan_index index;
     enum status status;
 
-    TRY(begin(&question, &index));
-    status = search(&question, ends_in_line, depth_out);
+    TRY(begin(&index, lowered));
+    status = plan_min_depth_indexed(lowered, &index, depth_out);
     plan_index_release(&index);
-    return status < 0 ? status : check_found(*depth_out);
+    return status;
 }
 
 enum status plan_free_depth(const struct plan *lowered, const struct plan_index *index,
@@ -171,21 +150,17 @@ enum status plan_free_depth(const struct plan *lowered, const struct plan_index 
     return search(&question, ends, depth_out);
 }
 
-enum status plan_perf_depth(const struct plan *lowered, const struct plan_costs *costs,
-                            int32_t *depth_out)
+enum status plan_perf_depth_indexed(const struct plan *lowered, const struct plan_index *index,
+                                    const struct plan_costs *costs, int32_t *depth_out)
 {
-    struct question question = {.plan = lowered, .costs = costs};
-    struct plan_index index;
-    const struct graph graph = {.plan = lowered, .index = &index};
-    enum status status = STATUS_OK;
-    size_t nodes;
+    struct question question = {.plan = lowered, .index = index, .costs = costs};
+    const struct graph graph = {.plan = lowered, .index = index};
+    size_t nodes = (size_t)graph_nodes(&graph);
+    enum status status;
 
-    TRY(begin(&question, &index));
-    nodes = (size_t)graph_nodes(&graph);
-    question.ends = malloc((nodes + 1) * sizeof(*question.ends));
+    question.ends = large_alloc(nodes, sizeof(*question.ends));
     if (question.ends == NULL) {
-        status = status_fail(STATUS_ERR_NO_MEMORY, "depth: no memory for %zu actions", nodes);
-        goto done;
+        return status_fail(STATUS_ERR_NO_MEMORY, "depth: no memory for %zu actions", nodes);
     }
     TRY_OR(done, status,
            measure(&question, (struct graph_rules){.unbounded = true}, &question.shortest));
@@ -194,6 +169,17 @@ enum status plan_perf_depth(const struct plan *lowered, const struct plan_costs 
 
 done:
     free(question.ends);
+    return status;
+}
+
+enum status plan_perf_depth(const struct plan *lowered, const struct plan_costs *costs,
+                            int32_t *depth_out)
+{
+    struct plan_index index;
+    enum status status;
+
+    TRY(begin(&index, lowered));
+    status = plan_perf_depth_indexed(lowered, &index, costs, depth_out);
     plan_index_release(&index);
     return status;
 }

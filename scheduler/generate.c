@@ -2,195 +2,106 @@
 
 #include <stdlib.h>
 
-/* One line while it is made; the first failure stays. */
-struct order {
-    struct plan *plan;
-    int32_t rank;
-    const int32_t
-        *stage_of; /* [rank · v + chunk]; NULL: a loop, chunk c of rank r is stage c·p + r */
-    enum status status;
-};
+#include "scheduler/generate_order.h"
 
-/* Where a line stands in the table of (micro-batch, chunk) that groups of micro-batches make. */
-struct group_walk {
-    int32_t chunks;
-    int32_t size; /* of the group */
-    int32_t rest; /* groups, this one included, that are one larger than the smallest */
-    int32_t first;
-    int32_t chunk;
-    int32_t offset; /* in the group */
-};
-
-static int32_t stage_at(const struct order *order, int32_t chunk)
+/* Messages that come to the end of the loop before it is their turn though the group is no larger
+ * than p. In izb of an odd number of chunks: forwards of the middle one, before rank 0 has ended as
+ * many of the group before. In interleaved_1f1b: gradients, which early send brings round before
+ * rank p-1 has ended the W beside them. */
+static int32_t early_messages(const struct plan_shape *shape, int32_t stage,
+                              enum lane_direction direction)
 {
-    const struct plan_shape *shape = &order->plan->shape;
+    int32_t v = shape->virtual_stages;
+    bool middle = v > 1 && v % 2 == 1 && stage == v / 2 * shape->ranks;
+    bool forwards = shape->schedule == SCHEDULE_IZB && direction == LANE_F && middle;
+    bool gradients =
+        shape->schedule == SCHEDULE_INTERLEAVED_1F1B && direction == LANE_B && shape->early_send;
 
-    return order->stage_of == NULL
-               ? chunk * shape->ranks + order->rank
-               : order->stage_of[(size_t)order->rank * (size_t)shape->virtual_stages +
-                                 (size_t)chunk];
+    return forwards || gradients ? (shape->ranks + 1) / 2 : 0;
 }
 
-static void add(struct order *order, enum action_kind kind, int32_t microbatch, int32_t chunk)
+int32_t plan_lane_excess(const struct plan *plan, int32_t stage, enum lane_direction direction)
 {
-    struct action action = {.kind = (uint8_t)kind,
-                            .chunk = (uint16_t)chunk,
-                            .virtual_stage = stage_at(order, chunk),
-                            .microbatch = microbatch,
-                            .peer = ACTION_NONE,
-                            .sequence = ACTION_NONE,
-                            .slot = ACTION_NONE,
-                            .gradient = ACTION_NONE,
-                            .landing = ACTION_NONE,
-                            .target = ACTION_NONE};
-    int i;
+    const struct plan_shape *shape = &plan->shape;
+    bool rounds = shape->schedule == SCHEDULE_INTERLEAVED_1F1B || shape->schedule == SCHEDULE_BFS ||
+                  shape->schedule == SCHEDULE_IZB || shape->schedule == SCHEDULE_FORWARD_ONLY;
+    int32_t end = direction == LANE_F ? 0 : shape->ranks - 1;
+    int32_t group = group_walk_begin(shape).size;
+    int32_t excess = shape->schedule == SCHEDULE_BFS ? group : group - shape->ranks;
 
-    for (i = 0; i < ACTION_DEPENDS; i++) {
-        action.depends[i] = ACTION_NONE;
+    if (!rounds || shape->placement != PLACEMENT_LOOP || stage % shape->ranks != end) {
+        return 0;
     }
-    if (order->status == STATUS_OK) {
-        order->status = plan_append(order->plan, order->rank, &action);
-    }
-}
-
-static int32_t count_groups(const struct plan_shape *shape)
-{
-    int32_t groups = shape->microbatches / shape->ranks;
-
-    return groups < 1 ? 1 : groups;
-}
-
-int32_t plan_group_size(const struct plan_shape *shape)
-{
-    int32_t groups = count_groups(shape);
-
-    return shape->microbatches / groups + (shape->microbatches % groups > 0 ? 1 : 0);
-}
-
-/* `groups` groups whose sizes differ by at most one, larger first. */
-static struct group_walk first_of(const struct plan_shape *shape, int32_t groups)
-{
-    int32_t rest = shape->microbatches % groups;
-
-    return (struct group_walk){.chunks = shape->virtual_stages,
-                               .size = shape->microbatches / groups + (rest > 0 ? 1 : 0),
-                               .rest = rest};
-}
-
-static struct group_walk first_group(const struct plan_shape *shape)
-{
-    return first_of(shape, count_groups(shape));
-}
-
-/* Adds the next one of the table; backwards see the chunks from the other end. */
-static void add_next(struct order *order, enum action_kind kind, struct group_walk *walk)
-{
-    int32_t chunk = kind == ACTION_F ? walk->chunk : walk->chunks - 1 - walk->chunk;
-
-    add(order, kind, walk->first + walk->offset, chunk);
-    walk->offset++;
-    if (walk->offset < walk->size) {
-        return;
-    }
-    walk->offset = 0;
-    walk->chunk++;
-    if (walk->chunk < walk->chunks) {
-        return;
-    }
-    walk->chunk = 0;
-    walk->first += walk->size;
-    if (walk->rest > 0) {
-        walk->rest--;
-        walk->size -= walk->rest == 0 ? 1 : 0;
-    }
-}
-
-/* `warmup` forwards, then a forward and a backward in turn, then the backwards that are left.
- * With all forwards as `warmup` it is GPipe. */
-static void add_with_warmup(struct order *order, int64_t warmup)
-{
-    const struct plan_shape *shape = &order->plan->shape;
-    struct group_walk forward = first_group(shape);
-    struct group_walk backward = forward;
-    int64_t all = (int64_t)shape->microbatches * shape->virtual_stages;
-    int64_t k;
-
-    warmup = warmup < all ? warmup : all;
-    for (k = 0; k < warmup; k++) {
-        add_next(order, ACTION_F, &forward);
-    }
-    for (k = warmup; k < all; k++) {
-        add_next(order, ACTION_F, &forward);
-        add_next(order, ACTION_B, &backward);
-    }
-    for (k = all - warmup; k < all; k++) {
-        add_next(order, ACTION_B, &backward);
-    }
-}
-
-static void add_forwards(struct order *order, struct group_walk forward)
-{
-    const struct plan_shape *shape = &order->plan->shape;
-    int64_t left = (int64_t)shape->microbatches * shape->virtual_stages;
-
-    for (; left > 0; left--) {
-        add_next(order, ACTION_F, &forward);
-    }
-}
-
-/* Forwards before the first backward: enough for a micro-batch to come back from the last rank, and
- * with several chunks for the first group to have passed all but one. */
-static int64_t warmup_of(const struct plan_shape *shape, int32_t rank)
-{
-    int64_t below = shape->ranks - 1 - rank;
-    int64_t v = shape->virtual_stages;
-
-    if (shape->schedule == SCHEDULE_GPIPE) {
-        return shape->microbatches;
-    }
-    return v == 1 ? below : 2 * below + (v - 1) * plan_group_size(shape);
+    return (excess > 0 ? excess : 0) + early_messages(shape, stage, direction);
 }
 
 static enum status generate_line(struct plan *plan, int32_t rank)
 {
     const struct plan_shape *shape = &plan->shape;
     struct order order = {.plan = plan, .rank = rank, .status = STATUS_OK};
-    int32_t all = shape->microbatches * shape->virtual_stages;
 
-    TRY(plan_reserve(plan, rank, plan_trains(plan) ? 2 * all : all));
     switch (shape->schedule) {
     case SCHEDULE_GPIPE:
     case SCHEDULE_1F1B:
     case SCHEDULE_INTERLEAVED_1F1B:
-        add_with_warmup(&order, warmup_of(shape, rank));
+    case SCHEDULE_BFS:
+        order_one_f_one_b(&order);
+        break;
+    case SCHEDULE_ZB_H1:
+    case SCHEDULE_ZB_H2:
+    case SCHEDULE_IZB:
+        order_zero_bubble(&order);
+        break;
+    case SCHEDULE_ZB_V:
+        order_zero_bubble_v(&order);
+        break;
+    case SCHEDULE_SEQ1F1B:
+        order_sequence_slices(&order);
         break;
     case SCHEDULE_FORWARD_ONLY:
-        add_forwards(&order, first_group(shape));
+        order_forwards(&order, group_walk_begin(shape));
         break;
+    case SCHEDULE_V_HALF: /* all lines at once */
+    case SCHEDULE_V_MIN:
     case SCHEDULE_FILE:
     case SCHEDULES:
-        return status_fail(STATUS_ERR_INVALID, "schedule %s is read, not generated",
+        return status_fail(STATUS_ERR_INVALID, "schedule %s has no line by itself",
                            schedule_text(shape->schedule));
     }
     return order.status;
 }
 
-enum status plan_generate(const struct plan_shape *shape, struct plan **plan_out)
+/* Actions of a line: F and B, or F, I and W. */
+static enum status reserve_lines(struct plan *plan)
 {
-    struct plan *plan = NULL;
-    enum status status;
+    const struct plan_shape *shape = &plan->shape;
+    bool split = shape->schedule == SCHEDULE_ZB_H1 || shape->schedule == SCHEDULE_ZB_H2 ||
+                 shape->schedule == SCHEDULE_IZB || shape->schedule == SCHEDULE_ZB_V ||
+                 shape->schedule == SCHEDULE_V_HALF || shape->schedule == SCHEDULE_V_MIN;
+    int32_t kinds = split ? 3 : 2;
     int32_t rank;
 
-    TRY(plan_create(shape, &plan));
     for (rank = 0; rank < shape->ranks; rank++) {
-        TRY_OR(fail, status, generate_line(plan, rank));
+        TRY(plan_reserve(plan, rank,
+                         shape->microbatches * shape->virtual_stages *
+                             (plan_trains(plan) ? kinds : 1)));
     }
-    *plan_out = plan;
     return STATUS_OK;
+}
 
-fail:
-    plan_destroy(&plan);
-    return status;
+static enum status generate_lines(struct plan *plan)
+{
+    enum schedule schedule = plan->shape.schedule;
+    int32_t rank;
+
+    TRY(reserve_lines(plan));
+    if (schedule == SCHEDULE_V_HALF || schedule == SCHEDULE_V_MIN) {
+        return order_pattern(plan, true);
+    }
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
+        TRY(generate_line(plan, rank));
+    }
+    return STATUS_OK;
 }
 
 /* Groups that never fill a lane: the landing buffers of a chunk in a forward-only plan are one and
@@ -212,9 +123,30 @@ static enum status generate_forwards(struct plan *plan, const int32_t *stage_of)
         struct order order = {.plan = plan, .rank = rank, .stage_of = stage_of};
 
         TRY(plan_reserve(plan, rank, shape->microbatches * shape->virtual_stages));
-        add_forwards(&order, first_of(shape, groups));
+        order_forwards(&order, group_walk_of(shape, groups));
         TRY(order.status);
     }
+    return STATUS_OK;
+}
+
+/* Forwards on a zigzag come back to the rank that they left in small groups, as on any placement
+ * that is no loop. */
+enum status plan_generate(const struct plan_shape *shape, struct plan **plan_out)
+{
+    struct plan *plan = NULL;
+    enum status status;
+
+    TRY(plan_create(shape, &plan));
+    if (plan->shape.schedule == SCHEDULE_FORWARD_ONLY && plan->shape.placement != PLACEMENT_LOOP) {
+        status = generate_forwards(plan, NULL);
+    } else {
+        status = generate_lines(plan);
+    }
+    if (status < 0) {
+        plan_destroy(&plan);
+        return status;
+    }
+    *plan_out = plan;
     return STATUS_OK;
 }
 
@@ -239,7 +171,9 @@ enum status plan_generate_evaluation(const struct plan *training, struct plan **
     enum status status;
 
     shape.schedule = SCHEDULE_FORWARD_ONLY;
+    shape.extra_in_flight = 0;
     if (plan_is_loop(training)) {
+        shape.placement = PLACEMENT_LOOP;
         return plan_generate(&shape, plan_out);
     }
     TRY(plan_create(&shape, &plan));

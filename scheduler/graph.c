@@ -52,13 +52,6 @@ static void add(struct collector *collector, int32_t rank, int32_t index, enum e
     }
 }
 
-static void add_place(struct collector *collector, enum plan_place place, int32_t stage,
-                      int32_t microbatch, enum edge_kind kind)
-{
-    add(collector, collector->graph->plan->rank_of[stage],
-        plan_index_at(collector->graph->index, place, stage, microbatch), kind);
-}
-
 /* The compute action before this one on its rank. A SEND names its producer, which mostly is that
  * one, anyway. */
 static void add_order(struct collector *collector)
@@ -90,72 +83,103 @@ static void add_depends(struct collector *collector)
     }
 }
 
-/* The SEND of a RECV; the head's SYNC of the owner's. */
-static void add_arrival(struct collector *collector)
+/* Fills `out` where there is such an action. */
+static bool name(struct graph_edge *out, int32_t rank, int32_t index, enum edge_kind kind)
 {
-    const struct plan *plan = collector->graph->plan;
-    const struct plan_index *index = collector->graph->index;
-    const struct action *action = collector->action;
-    enum lane_direction direction = (enum lane_direction)action->direction;
-
-    if (action->kind == ACTION_RECV) {
-        add_place(collector, plan_place_send(direction),
-                  plan_source(plan, action->virtual_stage, direction), action->microbatch,
-                  EDGE_MESSAGE);
-    } else if (action->kind == ACTION_SYNC && collector->node.rank == plan->rank_of[0]) {
-        add(collector, plan->rank_of[index->stages - 1], index->sync[0], EDGE_MESSAGE);
-    }
+    *out = (struct graph_edge){.from = {.rank = rank, .index = index}, .kind = kind};
+    return index != ACTION_NONE;
 }
 
-/* The last reader of the message that lay in the landing buffer before. */
-static void add_landing(struct collector *collector)
+static bool name_place(const struct graph *graph, struct graph_edge *out, enum plan_place place,
+                       int32_t stage, int32_t microbatch, enum edge_kind kind)
 {
-    const struct plan *plan = collector->graph->plan;
-    const struct plan_index *index = collector->graph->index;
-    const struct action *action = collector->action;
-    enum lane_direction direction = (enum lane_direction)action->direction;
-    int32_t target = plan_target(plan, action->virtual_stage, direction);
+    return name(out, graph->plan->rank_of[stage],
+                plan_index_at(graph->index, place, stage, microbatch), kind);
+}
+
+bool graph_freed(const struct graph *graph, enum lane_direction direction, int32_t target,
+                 int32_t *microbatch)
+{
+    const struct plan *plan = graph->plan;
+    const struct plan_index *index = graph->index;
     const struct plan_buffers *buffers =
         plan_buffers_of(plan, plan->rank_of[target], plan->chunk_of[target]);
     int32_t landings = direction == LANE_F ? buffers->landing_f : buffers->landing_b;
-    int32_t deep = landings + collector->graph->rules.deeper;
-    int32_t turn = index->turn[direction][plan_index_cell(index, target, action->microbatch)];
-    enum plan_place release = plan_trains(plan) ? PLACE_I : PLACE_F;
+    int32_t deep = landings + graph->rules.deeper;
+    int32_t turn = *microbatch;
 
     deep = deep < 1 ? 1 : deep;
-    if (turn < deep) {
-        return;
+    if (index->shuffled[direction][target]) {
+        turn = index->turn[direction][plan_index_cell(index, target, turn)];
     }
-    add_place(collector, direction == LANE_F ? release : PLACE_W, target,
-              index->order[direction][plan_index_cell(index, target, turn - deep)], EDGE_LANDING);
+    if (turn < deep) {
+        return false;
+    }
+    *microbatch = turn - deep;
+    if (index->shuffled[direction][target]) {
+        *microbatch = index->order[direction][plan_index_cell(index, target, turn - deep)];
+    }
+    return true;
 }
 
-static void add_in_line(struct collector *collector)
+/* The last reader of the message that lay in the landing buffer of a SEND before. */
+static bool name_landing(const struct graph *graph, const struct action *action,
+                         struct graph_edge *out)
 {
-    const struct plan *plan = collector->graph->plan;
-    const struct plan_index *index = collector->graph->index;
-    const struct action *action = collector->action;
     enum lane_direction direction = (enum lane_direction)action->direction;
-    int32_t depth = collector->graph->rules.depth;
-    int32_t target;
-    int32_t lane;
+    int32_t target = plan_target(graph->plan, action->virtual_stage, direction);
+    enum plan_place release = plan_trains(graph->plan) ? PLACE_I : PLACE_F;
+    int32_t microbatch = action->microbatch;
 
-    add(collector, collector->node.rank, collector->node.index - 1, EDGE_ORDER);
-    add_arrival(collector);
-    if (action->kind != ACTION_SEND) {
-        return;
-    }
-    target = plan_target(plan, action->virtual_stage, direction);
-    lane = index->lane_of[direction][target];
+    return graph_freed(graph, direction, target, &microbatch) &&
+           name_place(graph, out, direction == LANE_F ? release : PLACE_W, target, microbatch,
+                      EDGE_LANDING);
+}
+
+/* What a SEND waits for where the transport blocks in the order of the line. */
+static bool name_receipt(const struct graph *graph, const struct action *action,
+                         struct graph_edge *out)
+{
+    const struct plan *plan = graph->plan;
+    const struct plan_index *index = graph->index;
+    enum lane_direction direction = (enum lane_direction)action->direction;
+    int32_t depth = graph->rules.depth;
+    int32_t target = plan_target(plan, action->virtual_stage, direction);
+    int32_t lane = index->lane_of[direction][target];
+
     if (depth == 0) {
         int32_t receive =
             plan_index_at(index, plan_place_receive(direction), target, action->microbatch);
 
-        add(collector, plan->rank_of[target], receive == ACTION_NONE ? receive : receive - 1,
-            EDGE_MEET);
-    } else if (action->sequence >= depth && action->sequence - depth < index->lane_received[lane]) {
-        add(collector, plan->rank_of[target],
-            index->receives[index->lane_first[lane] + action->sequence - depth], EDGE_LANDING);
+        return name(out, plan->rank_of[target], receive == ACTION_NONE ? receive : receive - 1,
+                    EDGE_MEET);
+    }
+    return action->sequence >= depth && action->sequence - depth < index->lane_received[lane] &&
+           name(out, plan->rank_of[target],
+                index->receives[index->lane_first[lane] + action->sequence - depth], EDGE_LANDING);
+}
+
+bool graph_awaited(const struct graph *graph, struct graph_node node, struct graph_edge *out)
+{
+    const struct plan *plan = graph->plan;
+    const struct action *action = &plan->lines[node.rank].actions[node.index];
+    enum lane_direction direction = (enum lane_direction)action->direction;
+
+    switch ((enum action_kind)action->kind) {
+    case ACTION_RECV:
+        return name_place(graph, out, plan_place_send(direction),
+                          plan_source(plan, action->virtual_stage, direction), action->microbatch,
+                          EDGE_MESSAGE);
+    case ACTION_SEND:
+        if (graph->rules.in_line) {
+            return name_receipt(graph, action, out);
+        }
+        return !graph->rules.unbounded && name_landing(graph, action, out);
+    case ACTION_SYNC:
+        return node.rank == plan->rank_of[0] && name(out, plan->rank_of[graph->index->stages - 1],
+                                                     graph->index->sync[0], EDGE_MESSAGE);
+    default:
+        return false;
     }
 }
 
@@ -168,16 +192,13 @@ int32_t graph_edges(const struct graph *graph, struct graph_node node, struct gr
     enum action_kind kind = (enum action_kind)collector.action->kind;
 
     if (graph->rules.in_line) {
-        add_in_line(&collector);
-        return collector.count;
+        add(&collector, node.rank, node.index - 1, EDGE_ORDER);
+    } else {
+        if (kind != ACTION_RECV && kind != ACTION_SYNC) {
+            add_order(&collector);
+        }
+        add_depends(&collector);
     }
-    if (kind != ACTION_RECV && kind != ACTION_SYNC) {
-        add_order(&collector);
-    }
-    add_depends(&collector);
-    add_arrival(&collector);
-    if (kind == ACTION_SEND && !graph->rules.unbounded) {
-        add_landing(&collector);
-    }
+    collector.count += graph_awaited(graph, node, &out[collector.count]) ? 1 : 0;
     return collector.count;
 }

@@ -91,6 +91,14 @@ struct graph_edge {
 /* Writes the edges of `node`, at most GRAPH_EDGES, and returns how many there are. */
 int32_t graph_edges(const struct graph *graph, struct graph_node node, struct graph_edge *out);
 
+/* The one action of another rank that `node` waits for, where there is one. */
+bool graph_awaited(const struct graph *graph, struct graph_node node, struct graph_edge *out);
+
+/* Of `microbatch`, a message of `direction` into `target`: makes it the message before in the same
+ * landing buffer, whose last reader must have ended. False where it is the first one there. */
+bool graph_freed(const struct graph *graph, enum lane_direction direction, int32_t target,
+                 int32_t *microbatch);
+
 /* 0 … graph_nodes() - 1. */
 int64_t graph_number(const struct graph *graph, struct graph_node node);
 int64_t graph_nodes(const struct graph *graph);
@@ -114,6 +122,7 @@ struct graph_walk {
     struct graph_node *stack; /* owns */
     int64_t stack_count;
     int64_t stack_capacity;
+    int64_t turns;              /* how often a rank got on along its line: linear in the messages */
     bool cyclic;                /* the walk met a cycle and stopped */
     struct graph_node on_cycle; /* one node of it */
 };
@@ -123,9 +132,17 @@ typedef void (*graph_visit_fn)(void *context, struct graph_node node,
                                const struct graph_edge *edges, int32_t count);
 
 /* Walks all nodes in an order in which they may fire, in time linear in nodes and edges.
- * `visit` may be NULL. STATUS_OK also where a cycle was met: walk_out says so. */
+ * `visit` may be NULL. STATUS_OK also where a cycle was met: walk_out says so, and only then has
+ * states. `visit` may have been called for some nodes before. */
 enum status graph_walk_run(const struct graph *graph, graph_visit_fn visit, void *context,
                            struct graph_walk *walk_out);
+
+/* The same rank by rank, each along its line as far as it gets: every line is read once from front to
+ * back, which is what makes plans of many millions of actions fast. `complete_out` is false where it
+ * got stuck, which says that there is a cycle or, in a plan that lowering did not make, that there may
+ * be one. Part of graph_walk_run(), which finds out. */
+enum status graph_wave_run(const struct graph *graph, graph_visit_fn visit, void *context,
+                           bool *complete_out, int64_t *turns_out);
 
 /* Safe on a zeroed walk, and twice. */
 void graph_walk_release(struct graph_walk *walk);

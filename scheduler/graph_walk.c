@@ -88,7 +88,13 @@ enum status graph_walk_run(const struct graph *graph, graph_visit_fn visit, void
     struct graph_walk walk = {.stack_count = 0};
     struct graph_node node = {.rank = 0, .index = -1};
     enum status status = STATUS_OK;
+    bool complete = false;
 
+    TRY(graph_wave_run(graph, visit, context, &complete, &walk.turns));
+    if (complete) {
+        *walk_out = walk;
+        return STATUS_OK;
+    }
     walk.state = calloc((size_t)graph_nodes(graph) + 1, sizeof(*walk.state));
     if (walk.state == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "plan graph: no memory for %lld actions",

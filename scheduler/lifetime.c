@@ -9,7 +9,7 @@
 
 /* The last micro-batch that added to a gradient of a chunk. */
 struct accumulation {
-    int32_t head; /* F of the last virtual stage */
+    int32_t head; /* F of the last virtual stage; of every one where sequences are cut */
     int32_t I;
     int32_t W;
 };
@@ -236,11 +236,50 @@ static enum status ascend(const struct lifetimes *lifetimes, int32_t i, int32_t 
     return STATUS_OK;
 }
 
+/* The same of slices. `forward`: the slices before it have left their keys; else the slices behind it
+ * have added to the gradients of its keys, and no other micro-batch has. */
+static enum status follow(const struct lifetimes *lifetimes, int32_t i, int32_t *last, bool forward)
+{
+    const struct plan *plan = lifetimes->plan;
+    const struct action *action = &plan->lines[lifetimes->rank].actions[i];
+    int32_t k = plan_slices(plan);
+    int32_t place = forward ? action->microbatch : plan_backward_place(plan, action->microbatch);
+
+    if (place != *last + 1) {
+        int32_t next = forward ? *last + 1 : plan_backward_place(plan, *last + 1);
+
+        return REFUSAL(plan, lifetimes->rank, i,
+                       "comes before slice %d of micro-batch %d: slices go %s, micro-batch after "
+                       "micro-batch",
+                       next % k, next / k,
+                       forward ? "forward in ascending order" : "backward in descending order");
+    }
+    *last = place;
+    return STATUS_OK;
+}
+
+static enum status check_slices(const struct lifetimes *lifetimes, int32_t i)
+{
+    const struct action *action = &lifetimes->plan->lines[lifetimes->rank].actions[i];
+    struct accumulation *last = &lifetimes->last[action->chunk];
+
+    if (action->kind == ACTION_F) {
+        return follow(lifetimes, i, &last->head, true);
+    }
+    if (action->kind != ACTION_W) {
+        TRY(follow(lifetimes, i, &last->I, false));
+    }
+    return action->kind == ACTION_I ? STATUS_OK : follow(lifetimes, i, &last->W, false);
+}
+
 static enum status check_accumulation(const struct lifetimes *lifetimes, int32_t i)
 {
     const struct action *action = &lifetimes->plan->lines[lifetimes->rank].actions[i];
     struct accumulation *last = &lifetimes->last[action->chunk];
 
+    if (plan_slices(lifetimes->plan) > 1) {
+        return check_slices(lifetimes, i);
+    }
     if (action->kind == ACTION_F) {
         return action->virtual_stage == lifetimes->index->stages - 1
                    ? ascend(lifetimes, i, &last->head)

@@ -2,7 +2,9 @@
  * lifetime -- whether the numbered buffers of a lowered plan are free when they are taken.
  *
  * Part of plan_validate(), for plans that are complete and in order on each rank. Also checks that
- * everything that adds to a gradient comes in ascending micro-batch order.
+ * everything that adds to a gradient comes in ascending micro-batch order, and where sequences are cut
+ * slices of a chunk go forward in ascending and backward in descending order, micro-batch after
+ * micro-batch, so that keys are there when they are read and gradients of keys are whole when they are.
  */
 #ifndef SCHEDULER_LIFETIME_H
 #define SCHEDULER_LIFETIME_H

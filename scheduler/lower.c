@@ -1,34 +1,30 @@
 #include "scheduler/lower.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #include "base/check.h"
-#include "scheduler/generate.h"
-#include "scheduler/landing.h"
+#include "scheduler/counting.h"
 #include "scheduler/lowering.h"
-#include "scheduler/plan_index.h"
 #include "scheduler/refusal.h"
 
 /* An action of the lowered line like `source`, of another kind, with nothing numbered yet. */
-static struct action derive(const struct action *source, enum action_kind kind)
+static inline struct action derive(const struct action *source, enum action_kind kind)
 {
-    struct action action = {.kind = (uint8_t)kind,
-                            .chunk = source->chunk,
-                            .virtual_stage = source->virtual_stage,
-                            .microbatch = source->microbatch,
-                            .peer = ACTION_NONE,
-                            .sequence = ACTION_NONE,
-                            .slot = ACTION_NONE,
-                            .gradient = ACTION_NONE,
-                            .landing = ACTION_NONE,
-                            .target = ACTION_NONE};
-    int i;
-
-    for (i = 0; i < ACTION_DEPENDS; i++) {
-        action.depends[i] = ACTION_NONE;
-    }
-    return action;
+    return (struct action){.kind = (uint8_t)kind,
+                           .chunk = source->chunk,
+                           .slices = source->slices,
+                           .virtual_stage = source->virtual_stage,
+                           .microbatch = source->microbatch,
+                           .peer = ACTION_NONE,
+                           .sequence = ACTION_NONE,
+                           .slot = ACTION_NONE,
+                           .gradient = ACTION_NONE,
+                           .landing = ACTION_NONE,
+                           .target = ACTION_NONE,
+                           .depends = {ACTION_NONE, ACTION_NONE, ACTION_NONE, ACTION_NONE}};
 }
+
+_Static_assert(ACTION_DEPENDS == 4, "derive() empties as many dependencies");
 
 static struct action whole_rank(enum action_kind kind)
 {
@@ -51,14 +47,24 @@ static void add_dependency(struct action *action, int32_t index)
 }
 
 /* Where the next action of the lowered line will stand. */
-static int32_t here(const struct lowering *lowering)
+static inline int32_t here(const struct lowering *lowering)
 {
-    return lowering->lowered->lines[lowering->rank].count;
+    return lowering->line->count;
 }
 
-static enum status put(struct lowering *lowering, const struct action *action)
+/* There is room: counting has counted. */
+static inline void put(struct lowering *lowering, const struct action *action)
 {
-    return plan_append(lowering->lowered, lowering->rank, action);
+    lowering->line->actions[lowering->line->count++] = *action;
+}
+
+/* The landing buffer of the next message of a lane, which fill its landing buffers in turn. */
+static inline int32_t next_landing(int32_t *next, int32_t landings)
+{
+    int32_t landing = *next;
+
+    *next = landing + 1 < landings ? landing + 1 : 0;
+    return landing;
 }
 
 /* What `consumer` waits for from the virtual stage before it in `direction`: its RECV, put here,
@@ -68,27 +74,30 @@ static enum status put_source(struct lowering *lowering, struct action *consumer
                               enum lane_direction direction)
 {
     const struct plan *plan = lowering->compute;
-    int32_t source = plan_source(plan, consumer->virtual_stage, direction);
-    int32_t before = plan_local_source(plan, consumer->virtual_stage, direction);
-    struct action receive = derive(consumer, ACTION_RECV);
+    struct route *route = lowering_route(lowering, consumer, direction);
 
-    if (source != ACTION_NONE) {
+    if (route->source != ACTION_NONE) {
+        struct action receive = derive(consumer, ACTION_RECV);
+
         receive.direction = (uint8_t)direction;
-        receive.peer = plan->rank_of[source];
+        receive.peer = route->source;
         receive.sequence = lowering->received[direction][receive.peer]++;
+        receive.landing = next_landing(&route->next_here, route->landings_here);
+        consumer->landing = receive.landing;
         add_dependency(consumer, here(lowering));
-        return put(lowering, &receive);
+        put(lowering, &receive);
+        return STATUS_OK;
     }
-    if (before != ACTION_NONE) {
-        size_t at = (size_t)plan->chunk_of[before] * (size_t)plan->shape.microbatches +
-                    (size_t)consumer->microbatch;
+    if (route->before != ACTION_NONE) {
+        size_t at =
+            (size_t)route->before * (size_t)plan->shape.microbatches + (size_t)consumer->microbatch;
         int32_t local = direction == LANE_F ? lowering->f_at[at] : lowering->i_at[at];
 
         if (local == ACTION_NONE) {
             return REFUSAL(plan, lowering->rank, lowering->source,
                            "stands before virtual stage %d of the same micro-batch and rank, "
                            "which it needs",
-                           before);
+                           plan_local_source(plan, consumer->virtual_stage, direction));
         }
         add_dependency(consumer, local);
         consumer->landing = lowering->local_of[direction][lowering_cell(lowering, consumer)];
@@ -100,15 +109,13 @@ static enum status put_source(struct lowering *lowering, struct action *consumer
 static void take_target(struct lowering *lowering, struct action *producer,
                         enum lane_direction direction)
 {
-    const struct plan *plan = lowering->compute;
-    int32_t target = plan_local_target(plan, producer->virtual_stage, direction);
+    int32_t chunk = lowering_route(lowering, producer, direction)->behind;
 
-    if (target != ACTION_NONE) {
-        int32_t chunk = plan->chunk_of[target];
-
+    if (chunk != ACTION_NONE) {
         producer->target = pool_take(&lowering->locals[direction][chunk]);
-        lowering->local_of[direction][(size_t)chunk * (size_t)plan->shape.microbatches +
-                                      (size_t)producer->microbatch] = producer->target;
+        lowering
+            ->local_of[direction][(size_t)chunk * (size_t)lowering->compute->shape.microbatches +
+                                  (size_t)producer->microbatch] = producer->target;
     }
 }
 
@@ -117,8 +124,12 @@ static void take_target(struct lowering *lowering, struct action *producer,
 static void give_local(struct lowering *lowering, const struct action *reader,
                        enum lane_direction direction)
 {
-    int32_t number = lowering->local_of[direction][lowering_cell(lowering, reader)];
+    int32_t number;
 
+    if (lowering_route(lowering, reader, direction)->before == ACTION_NONE) {
+        return;
+    }
+    number = lowering->local_of[direction][lowering_cell(lowering, reader)];
     if (number != ACTION_NONE) {
         pool_give(&lowering->locals[direction][reader->chunk], number);
     }
@@ -128,79 +139,83 @@ static void give_local(struct lowering *lowering, const struct action *reader,
 static void add_out_buffer(const struct lowering *lowering, struct action *producer,
                            enum lane_direction direction)
 {
-    int32_t target = plan_target(lowering->compute, producer->virtual_stage, direction);
+    int32_t target = lowering_route(lowering, producer, direction)->target;
 
     if (target != ACTION_NONE) {
-        add_dependency(producer,
-                       lowering->last_send[direction][lowering->compute->rank_of[target]]);
+        add_dependency(producer, lowering->last_send[direction][target]);
     }
 }
 
 /* The SEND of what the action at `producer_at` has made; nothing where nobody else needs it. */
-static enum status put_send(struct lowering *lowering, const struct action *producer,
-                            int32_t producer_at, enum lane_direction direction)
+static void put_send(struct lowering *lowering, const struct action *producer, int32_t producer_at,
+                     enum lane_direction direction)
 {
-    int32_t target = plan_target(lowering->compute, producer->virtual_stage, direction);
-    struct action send = derive(producer, ACTION_SEND);
+    struct route *route = lowering_route(lowering, producer, direction);
+    struct action send;
 
-    if (target == ACTION_NONE) {
-        return STATUS_OK;
+    if (route->target == ACTION_NONE) {
+        return;
     }
+    send = derive(producer, ACTION_SEND);
     send.direction = (uint8_t)direction;
-    send.peer = lowering->compute->rank_of[target];
+    send.peer = route->target;
     send.sequence = lowering->sent[direction][send.peer]++;
+    send.landing = next_landing(&route->next_there, route->landings_there);
     add_dependency(&send, producer_at);
     lowering->last_send[direction][send.peer] = here(lowering);
-    return put(lowering, &send);
+    put(lowering, &send);
 }
 
 /* The SYNC behind the last F of the last virtual stage, which stands at `forward_at`. */
-static enum status put_head_sync(struct lowering *lowering, const struct action *source,
-                                 int32_t forward_at)
+static void put_head_sync(struct lowering *lowering, const struct action *source,
+                          int32_t forward_at)
 {
     const struct plan *plan = lowering->compute;
-    struct action sync = whole_rank(ACTION_SYNC);
+    struct action sync;
 
     if (source->virtual_stage != plan_stages(plan) - 1) {
-        return STATUS_OK;
+        return;
     }
     lowering->forwards++;
     if (lowering->forwards != plan->shape.microbatches || !plan_syncs(plan)) {
-        return STATUS_OK;
+        return;
     }
+    sync = whole_rank(ACTION_SYNC);
     add_dependency(&sync, forward_at);
-    return put(lowering, &sync);
+    put(lowering, &sync);
 }
 
 /* The GATHER that `action`, which stands right behind it, waits for. It waits in turn until the
  * action before has given back what it had. */
-static enum status put_gather(struct lowering *lowering, struct action *action,
-                              enum lane_direction direction)
+static void put_gather(struct lowering *lowering, struct action *action,
+                       enum lane_direction direction)
 {
-    struct action gather = derive(action, ACTION_GATHER);
+    struct action gather;
 
     if (!plan_gathers(lowering->compute)) {
-        return STATUS_OK;
+        return;
     }
+    gather = derive(action, ACTION_GATHER);
     gather.direction = (uint8_t)direction;
     add_dependency(&gather, lowering->last_release);
     add_dependency(action, here(lowering));
-    return put(lowering, &gather);
+    put(lowering, &gather);
 }
 
 /* Behind `action`, which stands at `at`. */
-static enum status put_release(struct lowering *lowering, const struct action *action, int32_t at,
-                               enum lane_direction direction)
+static void put_release(struct lowering *lowering, const struct action *action, int32_t at,
+                        enum lane_direction direction)
 {
-    struct action release = derive(action, ACTION_RELEASE);
+    struct action release;
 
     if (!plan_gathers(lowering->compute)) {
-        return STATUS_OK;
+        return;
     }
+    release = derive(action, ACTION_RELEASE);
     release.direction = (uint8_t)direction;
     add_dependency(&release, at);
     lowering->last_release = here(lowering);
-    return put(lowering, &release);
+    put(lowering, &release);
 }
 
 static enum status lower_forward(struct lowering *lowering, const struct action *source)
@@ -212,7 +227,7 @@ static enum status lower_forward(struct lowering *lowering, const struct action 
 
     TRY(put_source(lowering, &action, LANE_F));
     add_out_buffer(lowering, &action, LANE_F);
-    TRY(put_gather(lowering, &action, LANE_F));
+    put_gather(lowering, &action, LANE_F);
     at = here(lowering);
     action.slot = pool_take(slots);
     lowering->f_at[lowering_cell(lowering, source)] = at;
@@ -222,10 +237,11 @@ static enum status lower_forward(struct lowering *lowering, const struct action 
         pool_give(slots, action.slot);
         give_local(lowering, &action, LANE_F);
     }
-    TRY(put(lowering, &action));
-    TRY(put_release(lowering, &action, at, LANE_F));
-    TRY(put_send(lowering, &action, at, LANE_F));
-    return put_head_sync(lowering, source, at);
+    put(lowering, &action);
+    put_release(lowering, &action, at, LANE_F);
+    put_send(lowering, &action, at, LANE_F);
+    put_head_sync(lowering, source, at);
+    return STATUS_OK;
 }
 
 /* I, or a B that stays whole, with its messages. */
@@ -244,12 +260,13 @@ static enum status lower_backward(struct lowering *lowering, const struct action
     TRY(put_source(lowering, &action, LANE_B));
     add_dependency(&action, lowering->f_at[at_cell]);
     add_out_buffer(lowering, &action, LANE_B);
-    TRY(put_gather(lowering, &action, LANE_B));
+    put_gather(lowering, &action, LANE_B);
     at = here(lowering);
     action.slot = lowering->slot_of[at_cell];
     action.gradient = pool_take(gradients);
     lowering->i_at[at_cell] = at;
     lowering->gradient_of[at_cell] = action.gradient;
+    lowering->landing_of[at_cell] = action.landing;
     take_target(lowering, &action, LANE_B);
     give_local(lowering, &action, LANE_F);
     if (kind == ACTION_B) {
@@ -257,9 +274,10 @@ static enum status lower_backward(struct lowering *lowering, const struct action
         pool_give(gradients, action.gradient);
         pool_give(&lowering->slots[source->chunk], action.slot);
     }
-    TRY(put(lowering, &action));
-    TRY(put_release(lowering, &action, at, LANE_B));
-    return put_send(lowering, &action, at, LANE_B);
+    put(lowering, &action);
+    put_release(lowering, &action, at, LANE_B);
+    put_send(lowering, &action, at, LANE_B);
+    return STATUS_OK;
 }
 
 static enum status lower_weight(struct lowering *lowering, const struct action *source)
@@ -274,11 +292,12 @@ static enum status lower_weight(struct lowering *lowering, const struct action *
     add_dependency(&action, lowering->i_at[at_cell]);
     action.slot = lowering->slot_of[at_cell];
     action.gradient = lowering->gradient_of[at_cell];
-    action.landing = lowering->local_of[LANE_B][at_cell];
+    action.landing = lowering->landing_of[at_cell];
     give_local(lowering, &action, LANE_B);
     pool_give(&lowering->gradients[source->chunk], action.gradient);
     pool_give(&lowering->slots[source->chunk], action.slot);
-    return put(lowering, &action);
+    put(lowering, &action);
+    return STATUS_OK;
 }
 
 static enum status lower_action(struct lowering *lowering, const struct action *source)
@@ -299,7 +318,7 @@ static enum status lower_action(struct lowering *lowering, const struct action *
         return lower_weight(lowering, source);
     default:
         if (!plan->shape.early_send ||
-            plan_target(plan, source->virtual_stage, LANE_B) == ACTION_NONE) {
+            lowering_route(lowering, source, LANE_B)->target == ACTION_NONE) {
             return lower_backward(lowering, source, ACTION_B);
         }
         TRY(lower_backward(lowering, source, ACTION_I));
@@ -307,72 +326,12 @@ static enum status lower_action(struct lowering *lowering, const struct action *
     }
 }
 
-/* How many actions the line of `rank` can become at most: the few too many stay unused. */
-static int32_t most_actions(const struct plan *compute, int32_t rank)
-{
-    const struct plan_line *line = &compute->lines[rank];
-    int32_t most = 4; /* two SYNC, REDUCE and STEP */
-    int32_t i;
-
-    for (i = 0; i < line->count; i++) {
-        const struct action *action = &line->actions[i];
-        enum lane_direction direction = action->kind == ACTION_F ? LANE_F : LANE_B;
-
-        most++;
-        if (action->kind != ACTION_W) {
-            bool sends = plan_target(compute, action->virtual_stage, direction) != ACTION_NONE;
-            bool split = action->kind == ACTION_B && compute->shape.early_send && sends;
-
-            most += plan_source(compute, action->virtual_stage, direction) != ACTION_NONE;
-            most += plan_gathers(compute) ? 2 : 0;
-            most += (sends ? 1 : 0) + (split ? 1 : 0);
-        }
-    }
-    return most;
-}
-
-/* Landing buffers of a lane into `stage` beyond what its chunk holds. Groups of more than p
- * micro-batches come back to the rank that they left before it takes them: as many messages as a
- * group is too large wait in the lanes that close the loop. */
-static int32_t depth_of(const struct plan *plan, int32_t stage, enum lane_direction direction)
-{
-    const struct plan_shape *shape = &plan->shape;
-    bool loop =
-        shape->schedule == SCHEDULE_INTERLEAVED_1F1B || shape->schedule == SCHEDULE_FORWARD_ONLY;
-    int32_t end = direction == LANE_F ? 0 : shape->ranks - 1;
-    int32_t excess = plan_group_size(shape) - shape->ranks;
-
-    return shape->lane_depth + (loop && stage % shape->ranks == end && excess > 0 ? excess : 0);
-}
-
-static void count_buffers(struct lowering *lowering)
-{
-    const struct plan *plan = lowering->compute;
-    int32_t v = plan->shape.virtual_stages;
-    int32_t chunk;
-
-    for (chunk = 0; chunk < v; chunk++) {
-        int32_t stage = lowering->index->stage_of[lowering->rank * v + chunk];
-        struct plan_buffers *buffers = &lowering->lowered->buffers[lowering->rank * v + chunk];
-        bool from_before = plan_source(plan, stage, LANE_F) != ACTION_NONE;
-        bool from_behind = plan_trains(plan) && plan_source(plan, stage, LANE_B) != ACTION_NONE;
-        int32_t local_f = lowering->locals[LANE_F][chunk].made;
-        int32_t local_b = lowering->locals[LANE_B][chunk].made;
-
-        buffers->slots = lowering->slots[chunk].made;
-        buffers->gradients = lowering->gradients[chunk].made;
-        buffers->landing_f = from_before ? buffers->slots + depth_of(plan, stage, LANE_F) : local_f;
-        buffers->landing_b =
-            from_behind ? buffers->gradients + depth_of(plan, stage, LANE_B) : local_b;
-    }
-}
-
 /* What stands behind the last compute action of a rank that trains: REDUCE, which needs all of
  * them, and so the last; the owner's SYNC; STEP, which needs both. */
-static enum status put_end(struct lowering *lowering)
+static void put_end(struct lowering *lowering)
 {
     const struct plan *plan = lowering->compute;
-    const struct plan_line *line = &lowering->lowered->lines[lowering->rank];
+    const struct plan_line *line = lowering->line;
     struct action reduce = whole_rank(ACTION_REDUCE);
     struct action sync = whole_rank(ACTION_SYNC);
     struct action step = whole_rank(ACTION_STEP);
@@ -385,13 +344,13 @@ static enum status put_end(struct lowering *lowering)
         }
         add_dependency(&reduce, last);
         add_dependency(&step, here(lowering));
-        TRY(put(lowering, &reduce));
+        put(lowering, &reduce);
     }
     if (plan_syncs(plan) && lowering->rank == plan->rank_of[0]) {
         add_dependency(&step, here(lowering));
-        TRY(put(lowering, &sync));
+        put(lowering, &sync);
     }
-    return put(lowering, &step);
+    put(lowering, &step);
 }
 
 static enum status lower_line(struct lowering *lowering, int32_t rank)
@@ -400,57 +359,63 @@ static enum status lower_line(struct lowering *lowering, int32_t rank)
     const struct plan_line *line = &plan->lines[rank];
 
     lowering_begin_line(lowering, rank);
-    TRY(plan_reserve(lowering->lowered, rank, most_actions(plan, rank)));
     for (lowering->source = 0; lowering->source < line->count; lowering->source++) {
         TRY(lower_action(lowering, &line->actions[lowering->source]));
     }
-    count_buffers(lowering);
-    if (!plan_trains(plan)) {
-        return STATUS_OK;
+    if (plan_trains(plan)) {
+        put_end(lowering);
     }
-    return put_end(lowering);
+    return STATUS_OK;
 }
 
-static enum status lower_all(struct lowering *lowering)
+/* `tables` is [rank · v + chunk], the virtual stages, and [rank], what the lines can become. */
+static enum status lower_lines(const struct plan *compute, struct plan *lowered, int32_t *tables)
 {
-    struct plan *lowered = lowering->lowered;
+    int32_t *stage_of = tables;
+    int32_t *most = tables + plan_stages(compute);
+    struct lowering lowering;
+    enum status status = STATUS_OK;
     int32_t rank;
 
-    TRY(plan_place_as(lowered, lowering->compute));
-    lowered->lowered = true;
-    for (rank = 0; rank < lowered->shape.ranks; rank++) {
-        TRY(lower_line(lowering, rank));
+    for (int32_t stage = 0; stage < plan_stages(compute); stage++) {
+        stage_of[compute->rank_of[stage] * compute->shape.virtual_stages +
+                 compute->chunk_of[stage]] = stage;
     }
-    return landing_number(lowered);
+    TRY(plan_place_as(lowered, compute));
+    TRY(counting_run(compute, stage_of, lowered, most));
+    TRY(plan_reserve_all(lowered, most));
+    if (!lowering_init(&lowering, compute, stage_of, lowered)) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %d micro-batches",
+                           compute->shape.microbatches);
+    }
+    for (rank = 0; rank < lowered->shape.ranks && status == STATUS_OK; rank++) {
+        status = lower_line(&lowering, rank);
+    }
+    lowering_release(&lowering);
+    lowered->lowered = true;
+    return status;
 }
 
 enum status plan_lower(const struct plan *compute, struct plan **lowered_out)
 {
-    struct plan_index index;
-    struct lowering lowering;
     struct plan *lowered = NULL;
+    int32_t *tables;
     enum status status;
 
     ENSURE(compute->shape.virtual_stages >= 1, "%d chunks", compute->shape.virtual_stages);
     if (compute->lowered) {
         return status_fail(STATUS_ERR_INVALID, "lowering: the plan is lowered already");
     }
-    TRY(plan_index_init(&index, compute));
-    TRY_OR(no_plan, status, plan_create(&compute->shape, &lowered));
-    if (lowering_init(&lowering, compute, &index, lowered)) {
-        status = lower_all(&lowering);
-        lowering_release(&lowering);
-    } else {
-        status = status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %d micro-batches",
-                             compute->shape.microbatches);
-    }
+    TRY(plan_create(&compute->shape, &lowered));
+    tables = calloc((size_t)plan_stages(compute) + (size_t)compute->shape.ranks, sizeof(*tables));
+    status = tables == NULL ? status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %d ranks",
+                                          compute->shape.ranks)
+                            : lower_lines(compute, lowered, tables);
+    free(tables);
     if (status < 0) {
         plan_destroy(&lowered);
+        return status;
     }
-no_plan:
-    plan_index_release(&index);
-    if (status == STATUS_OK) {
-        *lowered_out = lowered;
-    }
-    return status;
+    *lowered_out = lowered;
+    return STATUS_OK;
 }

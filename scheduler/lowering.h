@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #include "scheduler/plan.h"
-#include "scheduler/plan_index.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,11 +25,25 @@ struct pool {
     int32_t made;
 };
 
+/* Who is at the other ends of a chunk in one direction, and the messages of it so far. */
+struct route {
+    int32_t source;        /* rank that its messages come from, or ACTION_NONE */
+    int32_t target;        /* rank that they go to, or ACTION_NONE */
+    int32_t before;        /* chunk of the same rank that makes its input, or ACTION_NONE */
+    int32_t behind;        /* chunk of the same rank that gets its result, or ACTION_NONE */
+    int32_t landings_here; /* landing buffers of its messages */
+    int32_t landings_there;
+    int32_t next_here; /* landing buffer of its next message */
+    int32_t next_there;
+};
+
 /* The tables are [chunk · m + microbatch] unless said otherwise. */
 struct lowering {
     const struct plan *compute;
-    const struct plan_index *index; /* borrows; of `compute` */
-    struct plan *lowered;           /* borrows */
+    const int32_t *stage_of; /* borrows; [rank · v + chunk] */
+    struct plan *lowered;    /* borrows; its buffers are counted */
+    struct plan_line *line;  /* of `lowered`, with room for what it becomes */
+    struct route *routes;    /* owns; [direction · v + chunk] */
     int32_t rank;
     int32_t source;       /* index of the action of the compute line that is being lowered */
     int32_t forwards;     /* of the last virtual stage, so far */
@@ -40,6 +53,7 @@ struct lowering {
     int32_t *slot_of;
     int32_t *gradient_of;
     int32_t *local_of[LANE_DIRECTIONS];   /* landing buffer that a chunk of this rank wrote to */
+    int32_t *landing_of;                  /* landing buffer of dY, wherever it came from */
     int32_t *free_numbers;                /* of all pools */
     struct pool *slots;                   /* owns; [chunk], the pools below behind it */
     struct pool *gradients;               /* [chunk] */
@@ -50,12 +64,19 @@ struct lowering {
     int32_t *tables;                      /* owns all of the above but the pools */
 };
 
-int32_t pool_take(struct pool *pool);
-void pool_give(struct pool *pool, int32_t number);
+static inline int32_t pool_take(struct pool *pool)
+{
+    return pool->free_count > 0 ? pool->free[--pool->free_count] : pool->made++;
+}
+
+static inline void pool_give(struct pool *pool, int32_t number)
+{
+    pool->free[pool->free_count++] = number;
+}
 
 /* False where memory is short; nothing is held then. */
-bool lowering_init(struct lowering *lowering, const struct plan *compute,
-                   const struct plan_index *index, struct plan *lowered);
+bool lowering_init(struct lowering *lowering, const struct plan *compute, const int32_t *stage_of,
+                   struct plan *lowered);
 
 /* Makes the tables those of `rank`. Clears only the entries that this rank uses, so that the whole
  * stays linear in the ranks. */
@@ -65,6 +86,14 @@ static inline size_t lowering_cell(const struct lowering *lowering, const struct
 {
     return (size_t)action->chunk * (size_t)lowering->compute->shape.microbatches +
            (size_t)action->microbatch;
+}
+
+static inline struct route *lowering_route(const struct lowering *lowering,
+                                           const struct action *action,
+                                           enum lane_direction direction)
+{
+    return &lowering->routes[(size_t)direction * (size_t)lowering->compute->shape.virtual_stages +
+                             action->chunk];
 }
 
 void lowering_release(struct lowering *lowering);

@@ -8,28 +8,88 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "scheduler/large.h"
 
 /* Larger than any job, small enough that no product of them overflows and that a mistyped number
  * is refused instead of asking for all memory. */
 #define MOST_RANKS          65536
 #define MOST_MICROBATCHES   (1 << 20)
-#define MOST_VIRTUAL_STAGES 1024
+#define MOST_VIRTUAL_STAGES SCHEDULE_ANY_CHUNKS
 #define MOST_LANE_DEPTH     1024
 #define MOST_CELLS          ((int64_t)1 << 25) /* p·v·m */
 
-#define ACTION_BYTES ((size_t)(4 + 4 * (8 + ACTION_DEPENDS)))
+#define LIST_BYTES 256
 
-static const char *const schedule_texts[SCHEDULES] = {
-#define X(name, text) text,
-    SCHEDULE_TABLE(X)
-#undef X
-};
+#define ACTION_BYTES ((size_t)(4 + 4 * (9 + ACTION_DEPENDS)))
 
 static enum status check_range(const char *key, int32_t value, int32_t most)
 {
     if (value < 1 || value > most) {
         return status_fail(STATUS_ERR_REFUSED, "plan: %s is %d, expected 1 to %d", key, value,
                            most);
+    }
+    return STATUS_OK;
+}
+
+static const char *placement_text(enum placement placement)
+{
+    return placement == PLACEMENT_ZIGZAG ? "zigzag" : "loop";
+}
+
+/* Whether the schedule has an order of this shape. */
+static enum status check_schedule(const struct plan_shape *shape)
+{
+    enum schedule schedule = shape->schedule;
+    char list[LIST_BYTES];
+
+    if (!schedule_takes_chunks(schedule, shape->virtual_stages)) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "plan: schedule %s has %s, found virtual_stages %d; legal with %d: %s",
+                           schedule_text(schedule), schedule_chunks_text(schedule),
+                           shape->virtual_stages, shape->virtual_stages,
+                           schedule_list(shape->virtual_stages, list, sizeof(list)));
+    }
+    if (shape->placement != PLACEMENT_SCHEDULE &&
+        !schedule_takes_placement(schedule, shape->placement)) {
+        return status_fail(STATUS_ERR_REFUSED, "plan: schedule %s has no order on a %s",
+                           schedule_text(schedule), placement_text(shape->placement));
+    }
+    if (shape->placement == PLACEMENT_ZIGZAG && shape->virtual_stages % 2 != 0) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "plan: virtual_stages is %d, expected an even number on a zigzag",
+                           shape->virtual_stages);
+    }
+    if (shape->extra_in_flight < 0 || shape->extra_in_flight > MOST_MICROBATCHES) {
+        return status_fail(STATUS_ERR_REFUSED, "plan: extra_in_flight is %d, expected 0 to %d",
+                           shape->extra_in_flight, MOST_MICROBATCHES);
+    }
+    if (shape->extra_in_flight > 0 && !schedule_takes_extra(schedule)) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "plan: extra_in_flight is %d, but schedule %s has no such freedom; "
+                           "expected 0, or schedule 1f1b",
+                           shape->extra_in_flight, schedule_text(schedule));
+    }
+    return STATUS_OK;
+}
+
+static enum status check_slices(const struct plan_shape *shape)
+{
+    int32_t k = shape->sequence_slices;
+
+    if (k < 0 || k > ACTION_MOST_SLICES) {
+        return status_fail(STATUS_ERR_REFUSED, "plan: sequence_slices is %d, expected 1 to %d", k,
+                           ACTION_MOST_SLICES);
+    }
+    if (k > 1 && !schedule_takes_slices(shape->schedule)) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "plan: schedule %s takes whole sequences, found sequence_slices %d; set "
+                           "it to 1, or the schedule to seq1f1b",
+                           schedule_text(shape->schedule), k);
+    }
+    if (k > 1 && shape->microbatches % k != 0) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "plan: %d pieces are no whole micro-batches of %d slices",
+                           shape->microbatches, k);
     }
     return STATUS_OK;
 }
@@ -46,13 +106,8 @@ static enum status check_shape(const struct plan_shape *shape)
         return status_fail(STATUS_ERR_REFUSED, "plan: schedule number %d is not one of %d",
                            (int)shape->schedule, (int)SCHEDULES);
     }
-    if (shape->virtual_stages > 1 &&
-        (shape->schedule == SCHEDULE_GPIPE || shape->schedule == SCHEDULE_1F1B)) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "plan: schedule %s has one chunk a rank, found virtual_stages %d; set "
-                           "it to 1, or the schedule to interleaved_1f1b or file:PATH",
-                           schedule_text(shape->schedule), shape->virtual_stages);
-    }
+    TRY(check_schedule(shape));
+    TRY(check_slices(shape));
     cells = (int64_t)shape->ranks * shape->virtual_stages * shape->microbatches;
     if (cells > MOST_CELLS) {
         return status_fail(STATUS_ERR_REFUSED,
@@ -86,9 +141,16 @@ enum status plan_create(const struct plan_shape *shape, struct plan **plan_out)
         return status_fail(STATUS_ERR_NO_MEMORY, "plan: no memory for %d ranks of %d chunks",
                            shape->ranks, shape->virtual_stages);
     }
+    plan->shape.placement = shape->placement == PLACEMENT_SCHEDULE
+                                ? schedule_placement(shape->schedule)
+                                : shape->placement;
     for (s = 0; s < stages; s++) {
-        plan->rank_of[s] = (int32_t)(s % (size_t)shape->ranks);
-        plan->chunk_of[s] = (int32_t)(s / (size_t)shape->ranks);
+        int32_t place = (int32_t)(s % (size_t)shape->ranks);
+        int32_t chunk = (int32_t)(s / (size_t)shape->ranks);
+        bool back = plan->shape.placement == PLACEMENT_ZIGZAG && chunk % 2 == 1;
+
+        plan->rank_of[s] = back ? shape->ranks - 1 - place : place;
+        plan->chunk_of[s] = chunk;
     }
     *plan_out = plan;
     return STATUS_OK;
@@ -135,13 +197,61 @@ enum status plan_reserve(struct plan *plan, int32_t rank, int32_t count)
     if (count <= line->capacity) {
         return STATUS_OK;
     }
-    actions = realloc(line->actions, (size_t)count * sizeof(*actions));
+    actions = realloc(line->lent ? NULL : line->actions, (size_t)count * sizeof(*actions));
     if (actions == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "plan: no memory for %d actions of rank %d", count,
                            rank);
     }
+    if (line->lent) {
+        memcpy(actions, line->actions, (size_t)line->count * sizeof(*actions));
+    }
     line->actions = actions;
     line->capacity = count;
+    line->lent = false;
+    return STATUS_OK;
+}
+
+enum status plan_reserve_all(struct plan *plan, const int32_t *counts)
+{
+    size_t all = 0;
+    size_t at = 0;
+    int32_t rank;
+
+    ENSURE(plan->block == NULL, "a plan of %d ranks has its block", plan->shape.ranks);
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
+        ENSURE(plan->lines[rank].actions == NULL, "rank %d has a line", rank);
+        all += (size_t)counts[rank];
+    }
+    plan->block = large_alloc(all, sizeof(*plan->block));
+    if (plan->block == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "plan: no memory for %zu actions of %d ranks", all,
+                           plan->shape.ranks);
+    }
+    for (rank = 0; rank < plan->shape.ranks; rank++) {
+        plan->lines[rank].actions = plan->block + at;
+        plan->lines[rank].capacity = counts[rank];
+        plan->lines[rank].lent = true;
+        at += (size_t)counts[rank];
+    }
+    return STATUS_OK;
+}
+
+enum status plan_keep_line(struct plan *plan, int32_t rank)
+{
+    struct plan_line *line = &plan->lines[rank];
+
+    ENSURE(rank >= 0 && rank < plan->shape.ranks, "rank %d of %d", rank, plan->shape.ranks);
+    if (line->lent) {
+        TRY(plan_reserve(plan, rank, line->capacity + 1)); /* out of the block */
+    }
+    for (int32_t other = 0; other < plan->shape.ranks; other++) {
+        if (other != rank) {
+            free(plan->lines[other].lent ? NULL : plan->lines[other].actions);
+            plan->lines[other] = (struct plan_line){.source_line = plan->lines[other].source_line};
+        }
+    }
+    free(plan->block);
+    plan->block = NULL;
     return STATUS_OK;
 }
 
@@ -155,46 +265,6 @@ enum status plan_append(struct plan *plan, int32_t rank, const struct action *ac
     }
     line->actions[line->count++] = *action;
     return STATUS_OK;
-}
-
-int32_t plan_stages(const struct plan *plan)
-{
-    return plan->shape.ranks * plan->shape.virtual_stages;
-}
-
-bool plan_trains(const struct plan *plan)
-{
-    return plan->shape.schedule != SCHEDULE_FORWARD_ONLY;
-}
-
-/* `other` where it is a virtual stage, on the same rank or not as wanted. */
-static int32_t neighbour(const struct plan *plan, int32_t stage, int32_t other, bool local)
-{
-    if (other < 0 || other >= plan_stages(plan) ||
-        (plan->rank_of[other] == plan->rank_of[stage]) != local) {
-        return ACTION_NONE;
-    }
-    return other;
-}
-
-int32_t plan_source(const struct plan *plan, int32_t stage, enum lane_direction direction)
-{
-    return neighbour(plan, stage, direction == LANE_F ? stage - 1 : stage + 1, false);
-}
-
-int32_t plan_target(const struct plan *plan, int32_t stage, enum lane_direction direction)
-{
-    return neighbour(plan, stage, direction == LANE_F ? stage + 1 : stage - 1, false);
-}
-
-int32_t plan_local_source(const struct plan *plan, int32_t stage, enum lane_direction direction)
-{
-    return neighbour(plan, stage, direction == LANE_F ? stage - 1 : stage + 1, true);
-}
-
-int32_t plan_local_target(const struct plan *plan, int32_t stage, enum lane_direction direction)
-{
-    return neighbour(plan, stage, direction == LANE_F ? stage + 1 : stage - 1, true);
 }
 
 bool plan_syncs(const struct plan *plan)
@@ -211,11 +281,6 @@ bool plan_reduces(const struct plan *plan)
 bool plan_gathers(const struct plan *plan)
 {
     return plan->shape.gather;
-}
-
-const struct plan_buffers *plan_buffers_of(const struct plan *plan, int32_t rank, int32_t chunk)
-{
-    return &plan->buffers[(size_t)rank * (size_t)plan->shape.virtual_stages + (size_t)chunk];
 }
 
 static unsigned char *pack_int32(unsigned char *at, int32_t value)
@@ -238,6 +303,7 @@ static void pack_action(const struct action *action, unsigned char *at)
     *at++ = action->direction;
     *at++ = (unsigned char)(action->chunk & 0xff);
     *at++ = (unsigned char)(action->chunk >> 8);
+    at = pack_int32(at, action->slices);
     at = pack_int32(at, action->virtual_stage);
     at = pack_int32(at, action->microbatch);
     at = pack_int32(at, action->peer);
@@ -275,8 +341,9 @@ void plan_destroy(struct plan **plan)
         return;
     }
     for (rank = 0; old->lines != NULL && rank < old->shape.ranks; rank++) {
-        free(old->lines[rank].actions);
+        free(old->lines[rank].lent ? NULL : old->lines[rank].actions);
     }
+    free(old->block);
     free(old->lines);
     free(old->buffers);
     free(old->rank_of);
@@ -284,29 +351,4 @@ void plan_destroy(struct plan **plan)
     free(old->source);
     free(old);
     *plan = NULL;
-}
-
-enum status schedule_parse(const char *text, enum schedule *schedule_out)
-{
-    int i;
-
-    if (strncmp(text, "file:", 5) == 0 && text[5] != '\0') {
-        *schedule_out = SCHEDULE_FILE;
-        return STATUS_OK;
-    }
-    for (i = 0; i < SCHEDULES; i++) {
-        if (i != SCHEDULE_FILE && strcmp(text, schedule_texts[i]) == 0) {
-            *schedule_out = (enum schedule)i;
-            return STATUS_OK;
-        }
-    }
-    return status_fail(STATUS_ERR_REFUSED,
-                       "schedule \"%s\" is not known: expected gpipe, 1f1b, interleaved_1f1b, "
-                       "forward_only or file:PATH",
-                       text);
-}
-
-const char *schedule_text(enum schedule schedule)
-{
-    return (unsigned)schedule < SCHEDULES ? schedule_texts[schedule] : "?";
 }

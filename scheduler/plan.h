@@ -14,8 +14,8 @@
  * A lane has one out buffer at its sender. Messages of a lane into one chunk fill its landing
  * buffers in turn.
  *
- * d is `lane_depth`; lanes that close the loop of interleaved groups have as many more as the first
- * group is larger than p (scheduler/generate.h), because so many messages wait there.
+ * d is `lane_depth`; lanes that close the loop of groups have more (plan_lane_excess()), because so
+ * many messages wait there.
  *
  * Where two neighbouring virtual stages are chunks of one rank, nothing is sent: the producer
  * writes into a landing buffer of the consumer's chunk (`target` of struct action). Those buffers
@@ -31,35 +31,27 @@
 
 #include "base/status.h"
 #include "scheduler/action.h"
+#include "scheduler/schedule.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* name, text. The list grows with the generators. */
-#define SCHEDULE_TABLE(X)                   \
-    X(GPIPE, "gpipe")                       \
-    X(1F1B, "1f1b")                         \
-    X(INTERLEAVED_1F1B, "interleaved_1f1b") \
-    X(FORWARD_ONLY, "forward_only")         \
-    X(FILE, "file") /* orders that were read; written `file:PATH` */
-
-enum schedule {
-#define X(name, text) SCHEDULE_##name,
-    SCHEDULE_TABLE(X)
-#undef X
-    SCHEDULES
-};
-
 /* What a plan is made from; equal shapes give equal plans on every rank. */
 struct plan_shape {
     enum schedule schedule;
-    int32_t ranks;          /* p >= 1 */
-    int32_t microbatches;   /* m >= 1 */
-    int32_t virtual_stages; /* v >= 1 chunks a rank; 1 for gpipe and 1f1b */
-    int32_t lane_depth;     /* d >= 1: landing buffers beyond what the orders hold */
-    bool early_send;        /* a B becomes I, SEND, W */
-    bool embedding_sync;    /* tied embedding and p > 1: a SYNC on the first and the last rank */
+    int32_t ranks;           /* p >= 1 */
+    int32_t microbatches;    /* m >= 1; where sequences are cut pieces, a multiple of k */
+    int32_t virtual_stages;  /* v >= 1 chunks a rank, as many as the schedule takes */
+    int32_t sequence_slices; /* k: > 1 where a sequence goes through in slices (seq1f1b, or a file's
+                                 plan), and what is numbered and held are pieces of a micro-batch */
+    int32_t extra_in_flight; /* e >= 0, of schedule_takes_extra(): rank r begins min(e, p-1-r) more
+                                forwards before its first backward, against the latency of messages */
+    enum placement placement; /* PLACEMENT_SCHEDULE asks for the schedule's own. Of plans from files
+                                 and of those placed as another plan, rank_of tells */
+    int32_t lane_depth;       /* d >= 1: landing buffers beyond what the orders hold */
+    bool early_send;          /* a B becomes I, SEND, W */
+    bool embedding_sync;      /* tied embedding and p > 1: a SYNC on the first and the last rank */
     bool
         reduce; /* gradients are summed over replicas, or shards with rows of their own; a REDUCE on each rank */
     bool gather; /* dp > 1 and ZeRO 3: the weights of layers lie in slices, one a replica; a GATHER
@@ -71,13 +63,15 @@ struct plan_line {
     int32_t count;
     int32_t source_line; /* where it stands in the plan's `source`, from 1; 0 where there is none */
     int32_t capacity;    /* private to plan.c */
+    bool lent;           /* private to plan.c: `actions` lies in the block of the plan */
 };
 
 /* Buffers that a chunk of a rank needs; 0 in compute-only plans. */
 struct plan_buffers {
     int32_t slots;     /* stash slots = peak of stashes */
     int32_t gradients; /* gradient sets = peak of I begun and W not ended */
-    int32_t landing_f; /* landing buffers of its input: slots + d; the peak of those in use where
+    int32_t landing_f; /* landing buffers of its input: slots + d (more where sequences are cut,
+                          scheduler/sequences.h); the peak of those in use where
                           the stage before is on this rank; 0 on virtual stage 0 */
     int32_t landing_b; /* landing buffers of dY: gradients + d; the peak where the stage behind is
                           on this rank; 0 on the last virtual stage */
@@ -90,10 +84,11 @@ struct plan {
     struct plan_buffers *buffers; /* owns; [rank · v + chunk] */
     int32_t *rank_of;             /* owns; rank of each virtual stage, p·v */
     int32_t *chunk_of;            /* owns; chunk of each virtual stage on its rank */
+    struct action *block;         /* owns; private to plan.c */
     char *source; /* owns; the file that the orders were read from, NULL where generated */
 };
 
-/* An empty compute-only plan with its placement (loop: virtual stage s on rank s mod p).
+/* An empty compute-only plan with its placement, which its shape has in words, too.
  * STATUS_ERR_REFUSED where the shape is not legal, naming the key and the legal values. The
  * caller owns *plan_out. */
 enum status plan_create(const struct plan_shape *shape, struct plan **plan_out);
@@ -102,31 +97,83 @@ enum status plan_create(const struct plan_shape *shape, struct plan **plan_out);
  * its lines came from. */
 enum status plan_place_as(struct plan *plan, const struct plan *other);
 
-/* Whether virtual stage s is chunk s div p of rank s mod p, as in every generated plan. */
+/* Whether virtual stage s is chunk s div p of rank s mod p. */
 bool plan_is_loop(const struct plan *plan);
 
 /* Makes room for `count` actions in the line of `rank`, so that as many plan_append() calls
  * neither fail nor move it. */
 enum status plan_reserve(struct plan *plan, int32_t rank, int32_t count);
 
+/* The same for the lines of all ranks of an empty plan, in one block: room for counts[rank]. */
+enum status plan_reserve_all(struct plan *plan, const int32_t *counts);
+
 /* Appends a copy of `action` to the line of `rank`. */
 enum status plan_append(struct plan *plan, int32_t rank, const struct action *action);
 
-int32_t plan_stages(const struct plan *plan); /* p·v */
+/* p·v */
+static inline int32_t plan_stages(const struct plan *plan)
+{
+    return plan->shape.ranks * plan->shape.virtual_stages;
+}
+
+/* k; 1 where sequences are whole. */
+static inline int32_t plan_slices(const struct plan *plan)
+{
+    return plan->shape.sequence_slices > 1 ? plan->shape.sequence_slices : 1;
+}
+
+/* Which place piece `microbatch` has among the backwards of a chunk: micro-batches ascend, and slices
+ * descend, because a slice adds to the gradients of keys before it. */
+static inline int32_t plan_backward_place(const struct plan *plan, int32_t microbatch)
+{
+    int32_t k = plan_slices(plan);
+
+    return k == 1 ? microbatch : microbatch / k * k + k - 1 - microbatch % k;
+}
 
 /* Whether it has backwards; false for forward-only plans. */
-bool plan_trains(const struct plan *plan);
+static inline bool plan_trains(const struct plan *plan)
+{
+    return schedule_trains(plan->shape.schedule);
+}
+
+/* `other` where it is a virtual stage and on the same rank as `stage`, or not, as wanted. */
+static inline int32_t plan_neighbour(const struct plan *plan, int32_t stage, int32_t other,
+                                     bool local)
+{
+    if (other < 0 || other >= plan_stages(plan) ||
+        (plan->rank_of[other] == plan->rank_of[stage]) != local) {
+        return ACTION_NONE;
+    }
+    return other;
+}
 
 /* The virtual stage that a message of `direction` into `stage` comes from, and the one that a
  * message from `stage` goes to. ACTION_NONE where there is none or it is on the same rank: nothing
  * is sent then. */
-int32_t plan_source(const struct plan *plan, int32_t stage, enum lane_direction direction);
-int32_t plan_target(const struct plan *plan, int32_t stage, enum lane_direction direction);
+static inline int32_t plan_source(const struct plan *plan, int32_t stage,
+                                  enum lane_direction direction)
+{
+    return plan_neighbour(plan, stage, direction == LANE_F ? stage - 1 : stage + 1, false);
+}
+static inline int32_t plan_target(const struct plan *plan, int32_t stage,
+                                  enum lane_direction direction)
+{
+    return plan_neighbour(plan, stage, direction == LANE_B ? stage - 1 : stage + 1, false);
+}
 
 /* The virtual stage on the same rank that `stage` gets its input of `direction` from, and the one
  * that gets its result. ACTION_NONE where there is none or it is on another rank. */
-int32_t plan_local_source(const struct plan *plan, int32_t stage, enum lane_direction direction);
-int32_t plan_local_target(const struct plan *plan, int32_t stage, enum lane_direction direction);
+static inline int32_t plan_local_source(const struct plan *plan, int32_t stage,
+                                        enum lane_direction direction)
+{
+    return plan_neighbour(plan, stage, direction == LANE_F ? stage - 1 : stage + 1, true);
+}
+static inline int32_t plan_local_target(const struct plan *plan, int32_t stage,
+                                        enum lane_direction direction)
+{
+    return plan_neighbour(plan, stage, direction == LANE_B ? stage - 1 : stage + 1, true);
+}
 
 /* Whether the embedding group is on two ranks and synced: SYNC at both ends. */
 bool plan_syncs(const struct plan *plan);
@@ -137,7 +184,15 @@ bool plan_reduces(const struct plan *plan);
 /* Whether F, I and B ask for weights that lie in slices: GATHER and RELEASE around each. */
 bool plan_gathers(const struct plan *plan);
 
-const struct plan_buffers *plan_buffers_of(const struct plan *plan, int32_t rank, int32_t chunk);
+static inline const struct plan_buffers *plan_buffers_of(const struct plan *plan, int32_t rank,
+                                                         int32_t chunk)
+{
+    return &plan->buffers[(size_t)rank * (size_t)plan->shape.virtual_stages + (size_t)chunk];
+}
+
+/* Forgets the lines of all ranks but `rank`, which is all that a stage process runs; what the chunks of
+ * the others have room for stays. */
+enum status plan_keep_line(struct plan *plan, int32_t rank);
 
 /* XXH3 of a lowered line's actions, all fields, in a fixed byte order: ranks compare it before a
  * job starts. */
@@ -145,11 +200,6 @@ uint64_t plan_line_hash(const struct plan *plan, int32_t rank);
 
 /* NULL is fine; nulls the caller's pointer. */
 void plan_destroy(struct plan **plan);
-
-/* "1f1b" → SCHEDULE_1F1B, "file:PATH" → SCHEDULE_FILE. STATUS_ERR_REFUSED names `text` and the
- * legal ones. */
-enum status schedule_parse(const char *text, enum schedule *schedule_out);
-const char *schedule_text(enum schedule schedule);
 
 #ifdef __cplusplus
 }

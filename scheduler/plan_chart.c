@@ -36,11 +36,14 @@ static double shortest_action(const struct plan *plan, const struct simulation *
  * kind alone. */
 static void draw_action(char *row, int32_t begin, int32_t end, const struct action *action)
 {
+    char text[32];
     char label[32];
     int32_t width = end - begin;
-    int bytes = snprintf(label, sizeof(label), "%s%d",
-                         action_kind_text((enum action_kind)action->kind), action->microbatch);
+    int bytes = 0;
 
+    /* The text of the action without its virtual stage. */
+    (void)action_print(action, text, sizeof(text));
+    bytes = snprintf(label, sizeof(label), "%s", text + strspn(text, "0123456789"));
     if (action->chunk % 2 == 1) {
         label[0] = (char)(label[0] - 'A' + 'a'); /* a kind is one capital letter */
     }

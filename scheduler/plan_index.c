@@ -3,27 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/large.h"
 #include "scheduler/refusal.h"
-
-enum plan_place plan_place_send(enum lane_direction direction)
-{
-    return direction == LANE_F ? PLACE_SEND_F : PLACE_SEND_B;
-}
-
-enum plan_place plan_place_receive(enum lane_direction direction)
-{
-    return direction == LANE_F ? PLACE_RECV_F : PLACE_RECV_B;
-}
-
-enum plan_place plan_place_compute(enum lane_direction direction)
-{
-    return direction == LANE_F ? PLACE_F : PLACE_I;
-}
 
 /* A table filled with ACTION_NONE, which is all bits set. */
 static int32_t *none_table(size_t elems)
 {
-    int32_t *table = malloc((elems > 0 ? elems : 1) * sizeof(*table));
+    int32_t *table = large_alloc(elems, sizeof(*table));
 
     if (table != NULL) {
         memset(table, 0xff, elems * sizeof(*table));
@@ -31,29 +17,53 @@ static int32_t *none_table(size_t elems)
     return table;
 }
 
+/* A cache line of a table, and lines that tables begin in different cache sets by. */
+#define LINE_ELEMS  ((size_t)16)
+#define STAGGER     ((size_t)5)
+#define SET_LINES   ((size_t)64)
+#define CELL_TABLES (PLACES + 2 * LANE_DIRECTIONS)
+
+/* The tables by cell, of which a plan that is not lowered has the first few. */
+static bool alloc_cells(struct plan_index *index, bool lowered)
+{
+    size_t lines = (size_t)index->stages * (index->row / LINE_ELEMS);
+    size_t count = lowered ? CELL_TABLES : PLACE_W + 1;
+    size_t elems = ((lines + SET_LINES - 1) / SET_LINES * SET_LINES + STAGGER) * LINE_ELEMS;
+    int32_t *at = none_table(count * elems);
+    size_t i;
+
+    index->tables = at;
+    for (i = 0; at != NULL && i < count; i++, at += elems) {
+        if (i < PLACES) {
+            index->place[i] = at;
+        } else if (i < PLACES + LANE_DIRECTIONS) {
+            index->order[i - PLACES] = at;
+        } else {
+            index->turn[i - PLACES - LANE_DIRECTIONS] = at;
+        }
+    }
+    return index->tables != NULL;
+}
+
 static bool alloc_tables(struct plan_index *index, const struct plan *plan)
 {
     size_t stages = (size_t)index->stages;
-    size_t blocks = (stages + PLAN_INDEX_BLOCK - 1) / PLAN_INDEX_BLOCK;
-    size_t cells = blocks * PLAN_INDEX_BLOCK * (size_t)index->microbatches;
-    int last = plan->lowered ? PLACES : PLACE_W + 1;
-    bool whole = true;
+    bool whole = alloc_cells(index, plan->lowered);
     int i;
 
     index->stage_of = none_table(stages);
     index->first = calloc((size_t)plan->shape.ranks + 1, sizeof(*index->first));
-    for (i = 0; i < last; i++) {
-        index->place[i] = none_table(cells);
-        whole = whole && index->place[i] != NULL;
-    }
+    index->ends = calloc((size_t)plan->shape.ranks, sizeof(*index->ends));
     for (i = 0; plan->lowered && i < LANE_DIRECTIONS; i++) {
-        index->order[i] = none_table(cells);
-        index->turn[i] = none_table(cells);
         index->lane_of[i] = none_table(stages);
-        whole =
-            whole && index->order[i] != NULL && index->turn[i] != NULL && index->lane_of[i] != NULL;
+        whole = whole && index->lane_of[i] != NULL;
     }
-    return whole && index->stage_of != NULL && index->first != NULL;
+    if (plan->lowered) {
+        index->shuffled[LANE_F] = calloc(2 * stages, sizeof(*index->shuffled[LANE_F]));
+        whole = whole && index->shuffled[LANE_F] != NULL;
+        index->shuffled[LANE_B] = whole ? index->shuffled[LANE_F] + stages : NULL;
+    }
+    return whole && index->stage_of != NULL && index->first != NULL && index->ends != NULL;
 }
 
 /* Messages of one direction into the chunks of one rank from one source rank share a lane. */
@@ -235,13 +245,9 @@ static enum status check_action(const struct plan *plan, int32_t rank, int32_t i
     return STATUS_OK;
 }
 
-static enum status put(struct plan_index *index, const struct plan *plan, int32_t rank, int32_t i,
-                       enum plan_place place)
+/* Writes the place of an action where none is yet. */
+static enum status put_at(const struct plan *plan, int32_t rank, int32_t i, int32_t *at)
 {
-    const struct action *action = &plan->lines[rank].actions[i];
-    int32_t *at =
-        &index->place[place][plan_index_cell(index, action->virtual_stage, action->microbatch)];
-
     if (*at != ACTION_NONE) {
         char other[32];
 
@@ -250,6 +256,16 @@ static enum status put(struct plan_index *index, const struct plan *plan, int32_
     }
     *at = i;
     return STATUS_OK;
+}
+
+static enum status put(struct plan_index *index, const struct plan *plan, int32_t rank, int32_t i,
+                       enum plan_place place)
+{
+    const struct action *action = &plan->lines[rank].actions[i];
+
+    return put_at(
+        plan, rank, i,
+        &index->place[place][plan_index_cell(index, action->virtual_stage, action->microbatch)]);
 }
 
 /* `sent[direction][stage]` counts the messages into a virtual stage so far. */
@@ -267,6 +283,7 @@ static enum status put_message(struct plan_index *index, const struct plan *plan
         TRY(put(index, plan, rank, i, plan_place_send(direction)));
         index->order[direction][plan_index_cell(index, target, n)] = action->microbatch;
         index->turn[direction][plan_index_cell(index, target, action->microbatch)] = n;
+        index->shuffled[direction][target] |= n != action->microbatch;
         sent[direction][target]++;
     } else {
         int32_t lane = index->lane_of[direction][stage];
@@ -294,6 +311,17 @@ static enum status put_sync(struct plan_index *index, const struct plan *plan, i
     return STATUS_OK;
 }
 
+static void put_end(struct plan_ends *ends, uint8_t kind, int32_t i)
+{
+    int32_t *at = kind == ACTION_STEP ? &ends->step : &ends->reduce;
+
+    if (*at == ACTION_NONE) {
+        *at = i;
+    } else if (kind == ACTION_REDUCE && ends->reduce_again == ACTION_NONE) {
+        ends->reduce_again = i;
+    }
+}
+
 static enum status put_action(struct plan_index *index, const struct plan *plan, int32_t rank,
                               int32_t i, int32_t *const sent[LANE_DIRECTIONS])
 {
@@ -313,6 +341,10 @@ static enum status put_action(struct plan_index *index, const struct plan *plan,
         return put_message(index, plan, rank, i, sent);
     case ACTION_SYNC:
         return put_sync(index, plan, rank, i);
+    case ACTION_STEP:
+    case ACTION_REDUCE:
+        put_end(&index->ends[rank], plan->lines[rank].actions[i].kind, i);
+        return STATUS_OK;
     default:
         return STATUS_OK;
     }
@@ -323,6 +355,7 @@ static enum status put_line(struct plan_index *index, const struct plan *plan, i
 {
     int32_t i;
 
+    index->ends[rank] = (struct plan_ends){ACTION_NONE, ACTION_NONE, ACTION_NONE};
     index->first[rank + 1] = index->first[rank] + plan->lines[rank].count;
     for (i = 0; i < plan->lines[rank].count; i++) {
         TRY(put_action(index, plan, rank, i, sent));
@@ -348,6 +381,38 @@ static enum status put_all(struct plan_index *index, const struct plan *plan)
     return status;
 }
 
+size_t plan_check_cells(const struct plan *plan)
+{
+    return (size_t)(PLACE_W + 1) * (size_t)plan->shape.virtual_stages *
+           (size_t)plan->shape.microbatches;
+}
+
+enum status plan_check_line(const struct plan *plan, int32_t rank, int32_t *seen)
+{
+    const struct plan_line *line = &plan->lines[rank];
+    size_t m = (size_t)plan->shape.microbatches;
+    size_t cells = (size_t)plan->shape.virtual_stages * m;
+
+    memset(seen, 0xff, plan_check_cells(plan) * sizeof(*seen));
+    for (int32_t i = 0; i < line->count; i++) {
+        const struct action *action = &line->actions[i];
+        int32_t *at;
+
+        TRY(check_action(plan, rank, i));
+        at = &seen[(size_t)action->chunk * m + (size_t)action->microbatch];
+        if (action->kind == ACTION_F) {
+            TRY(put_at(plan, rank, i, at + PLACE_F * cells));
+        }
+        if (action->kind == ACTION_I || action->kind == ACTION_B) {
+            TRY(put_at(plan, rank, i, at + PLACE_I * cells));
+        }
+        if (action->kind == ACTION_W || action->kind == ACTION_B) {
+            TRY(put_at(plan, rank, i, at + PLACE_W * cells));
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status plan_index_init(struct plan_index *index, const struct plan *plan)
 {
     enum status status = STATUS_OK;
@@ -356,6 +421,8 @@ enum status plan_index_init(struct plan_index *index, const struct plan *plan)
     memset(index, 0, sizeof(*index));
     index->stages = plan_stages(plan);
     index->microbatches = plan->shape.microbatches;
+    index->row =
+        (((size_t)plan->shape.microbatches + LINE_ELEMS - 1) / LINE_ELEMS | 1) * LINE_ELEMS;
     index->sync[0] = ACTION_NONE;
     index->sync[1] = ACTION_NONE;
     if (!alloc_tables(index, plan)) {
@@ -383,16 +450,14 @@ void plan_index_release(struct plan_index *index)
 {
     int i;
 
-    for (i = 0; i < PLACES; i++) {
-        free(index->place[i]);
-    }
     for (i = 0; i < LANE_DIRECTIONS; i++) {
-        free(index->order[i]);
-        free(index->turn[i]);
         free(index->lane_of[i]);
     }
+    free(index->tables);
+    free(index->shuffled[LANE_F]);
     free(index->stage_of);
     free(index->first);
+    free(index->ends);
     free(index->lane_first);
     free(index->lane_received);
     free(index->receives);

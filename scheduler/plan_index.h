@@ -7,13 +7,13 @@
  * that point backwards and to what this kind may wait for, nothing twice. What is missing has
  * ACTION_NONE: completeness is the validator's question.
  *
-  * Memory is a few integers a micro-batch and virtual stage. Neighbouring stages of one micro-batch
- * lie side by side (plan_index_cell), because that is how a micro-batch is followed: with a row a
- * stage, a walk over a thousand ranks would touch another page at every step.
+ * Memory is a few integers a micro-batch and virtual stage, with a row a stage (plan_index_cell),
+ * because that is how a line is read, and a walk over many ranks reads many lines side by side.
  */
 #ifndef SCHEDULER_PLAN_INDEX_H
 #define SCHEDULER_PLAN_INDEX_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,25 +36,40 @@ enum plan_place {
     PLACES
 };
 
-/* Stages that lie side by side: a cache line of them. */
-#define PLAN_INDEX_BLOCK ((size_t)16)
+/* What belongs at the end of a line, by index, or ACTION_NONE. */
+struct plan_ends {
+    int32_t step;         /* the first STEP */
+    int32_t reduce;       /* the first REDUCE */
+    int32_t reduce_again; /* the second */
+};
 
 struct plan_index {
-    int32_t stages;         /* p·v */
-    int32_t microbatches;   /* m */
-    int32_t *place[PLACES]; /* owns; index in the line, by cell */
+    int32_t stages;       /* p·v */
+    int32_t microbatches; /* m */
+    size_t row;           /* elements of a virtual stage: m, and what keeps the rows of many stages
+                               out of each other's cache sets */
+    int32_t *tables;      /* owns; those by cell */
+    int32_t *place[PLACES]; /* index in the line, by cell */
     int32_t *stage_of;      /* owns; [rank · v + chunk] */
     int64_t *first;         /* owns; number of the first action of each rank, p + 1 */
     int32_t sync[2];        /* SYNC of the head's rank and of the owner's */
+    struct plan_ends *ends; /* owns; [rank] */
     /* What follows is about messages into a virtual stage, and is there in lowered plans only. */
-    int32_t *order[LANE_DIRECTIONS];   /* owns; micro-batch of the n-th, by cell */
-    int32_t *turn[LANE_DIRECTIONS];    /* owns; n of a micro-batch, by cell */
+    int32_t *order[LANE_DIRECTIONS]; /* micro-batch of the n-th, by cell */
+    int32_t *turn[LANE_DIRECTIONS];  /* n of a micro-batch, by cell */
+    bool *shuffled
+        [LANE_DIRECTIONS]; /* owns [0]; by virtual stage: the n-th is not that of micro-batch n */
     int32_t *lane_of[LANE_DIRECTIONS]; /* owns; number of the lane they come by, or ACTION_NONE */
     int32_t lanes;
     int64_t *lane_first;    /* owns; where a lane begins in `receives`, lanes + 1 */
     int32_t *lane_received; /* owns; RECVs of each lane */
     int32_t *receives;      /* owns; index of the j-th RECV of a lane in its rank's line */
 };
+
+/* The checks of each action of one line of a compute-only plan, without an index. `seen` is scratch
+ * of plan_check_cells() elements. STATUS_ERR_REFUSED as plan_index_init(). */
+enum status plan_check_line(const struct plan *plan, int32_t rank, int32_t *seen);
+size_t plan_check_cells(const struct plan *plan);
 
 /* Borrows `plan` during the call. STATUS_ERR_REFUSED with rank, index and action. */
 enum status plan_index_init(struct plan_index *index, const struct plan *plan);
@@ -63,9 +78,7 @@ enum status plan_index_init(struct plan_index *index, const struct plan *plan);
 static inline size_t plan_index_cell(const struct plan_index *index, int32_t stage,
                                      int32_t microbatch)
 {
-    return ((size_t)stage / PLAN_INDEX_BLOCK * (size_t)index->microbatches + (size_t)microbatch) *
-               PLAN_INDEX_BLOCK +
-           (size_t)stage % PLAN_INDEX_BLOCK;
+    return (size_t)stage * index->row + (size_t)microbatch;
 }
 
 /* Index in the line of the rank of `stage`, or ACTION_NONE. */
@@ -81,9 +94,18 @@ static inline int32_t plan_index_at(const struct plan_index *index, enum plan_pl
 void plan_index_release(struct plan_index *index);
 
 /* The places of the two ends of a message, and of who consumes and who makes it. */
-enum plan_place plan_place_send(enum lane_direction direction);
-enum plan_place plan_place_receive(enum lane_direction direction);
-enum plan_place plan_place_compute(enum lane_direction direction);
+static inline enum plan_place plan_place_send(enum lane_direction direction)
+{
+    return direction == LANE_F ? PLACE_SEND_F : PLACE_SEND_B;
+}
+static inline enum plan_place plan_place_receive(enum lane_direction direction)
+{
+    return direction == LANE_F ? PLACE_RECV_F : PLACE_RECV_B;
+}
+static inline enum plan_place plan_place_compute(enum lane_direction direction)
+{
+    return direction == LANE_F ? PLACE_F : PLACE_I;
+}
 
 #ifdef __cplusplus
 }

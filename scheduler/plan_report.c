@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "scheduler/depth.h"
+#include "scheduler/plan_index.h"
 #include "scheduler/validate.h"
 
 static int64_t count_messages(const struct plan *plan)
@@ -20,8 +21,19 @@ static int64_t count_messages(const struct plan *plan)
     return messages;
 }
 
-static enum status make(const struct plan *lowered, const struct plan_costs *costs,
-                        struct plan_report *report)
+/* Walks over all actions, a dozen of them for the two depths: seconds where there are many. */
+static enum status find_depths(const struct plan *lowered, const struct plan_index *index,
+                               const struct plan_costs *costs, struct plan_report *report)
+{
+    if (index->first[lowered->shape.ranks] > PLAN_REPORT_MOST_ACTIONS) {
+        return STATUS_OK;
+    }
+    TRY(plan_min_depth_indexed(lowered, index, &report->min_depth));
+    return plan_perf_depth_indexed(lowered, index, costs, &report->perf_depth);
+}
+
+static enum status make(const struct plan *lowered, const struct plan_index *index,
+                        const struct plan_costs *costs, struct plan_report *report)
 {
     size_t ranks = (size_t)lowered->shape.ranks;
     const struct simulation *simulation = &report->simulation;
@@ -31,12 +43,11 @@ static enum status make(const struct plan *lowered, const struct plan_costs *cos
     if (report->peak_w0 == NULL || report->peak_wall == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "plan report: no memory for %zu ranks", ranks);
     }
-    TRY(plan_validate(lowered));
+    TRY(plan_validate_indexed(lowered, index));
     TRY(plan_peaks(lowered, false, report->peak_w0));
     TRY(plan_peaks(lowered, true, report->peak_wall));
-    TRY(plan_min_depth(lowered, &report->min_depth));
-    TRY(plan_perf_depth(lowered, costs, &report->perf_depth));
-    TRY(plan_simulate(lowered, costs, &report->simulation));
+    TRY(find_depths(lowered, index, costs, report));
+    TRY(plan_simulate_indexed(lowered, index, costs, &report->simulation));
     report->messages = count_messages(lowered);
     report->bubble_ratio =
         simulation->makespan > 0.0 ? simulation->bubble / simulation->makespan : 0.0;
@@ -47,8 +58,15 @@ enum status plan_report_make(const struct plan *lowered, const struct plan_costs
                              struct plan_report *report_out)
 {
     struct plan_report report = {.messages = 0};
-    enum status status = make(lowered, costs, &report);
+    struct plan_index index;
+    enum status status;
 
+    if (!lowered->lowered) {
+        return status_fail(STATUS_ERR_REFUSED, "plan report: the plan is not lowered yet");
+    }
+    TRY(plan_index_init(&index, lowered));
+    status = make(lowered, &index, costs, &report);
+    plan_index_release(&index);
     if (status < 0) {
         plan_report_release(&report);
         return status;

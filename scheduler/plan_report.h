@@ -14,13 +14,16 @@
 extern "C" {
 #endif
 
+/* The two depths take many walks over the plan: beyond so many actions they are not looked for. */
+#define PLAN_REPORT_MOST_ACTIONS ((int64_t)4 << 20)
+
 struct plan_report {
     double bubble_ratio;          /* bubble / makespan, in [0, 1) */
     double *peak_w0;              /* owns; by rank, in micro-batches: a stash ends with I */
     double *peak_wall;            /* owns; with W */
     int64_t messages;             /* SENDs of all ranks */
-    int32_t min_depth;            /* plan_min_depth() */
-    int32_t perf_depth;           /* plan_perf_depth() at these costs */
+    int32_t min_depth;            /* plan_min_depth(); 0: not looked for */
+    int32_t perf_depth;           /* plan_perf_depth() at these costs; 0: not looked for */
     struct simulation simulation; /* owns; times in the unit of the costs */
 };
 

@@ -84,6 +84,8 @@ struct reader {
     int32_t last_stage_line; /* where it first stands */
     int32_t last_microbatch;
     int32_t last_microbatch_line;
+    int32_t slices; /* of a sequence, as far as the text shows; 0: sequences are whole */
+    int32_t slices_line;
 };
 
 #define SHOWN_BYTES 24
@@ -139,6 +141,9 @@ static bool is_foreign(const char *text, size_t bytes)
 
 static enum status keep(struct reader *reader, const struct action *action)
 {
+    int32_t microbatch =
+        action->slices > 0 ? action->microbatch / action->slices : action->microbatch;
+
     if (reader->cell_count == reader->cell_capacity) {
         size_t capacity = reader->cell_capacity == 0 ? 256 : reader->cell_capacity * 2;
         struct cell *cells = realloc(reader->cells, capacity * sizeof(*cells));
@@ -159,9 +164,13 @@ static enum status keep(struct reader *reader, const struct action *action)
         reader->last_stage = action->virtual_stage;
         reader->last_stage_line = reader->line;
     }
-    if (action->microbatch > reader->last_microbatch) {
-        reader->last_microbatch = action->microbatch;
+    if (microbatch > reader->last_microbatch) {
+        reader->last_microbatch = microbatch;
         reader->last_microbatch_line = reader->line;
+    }
+    if (action->slices > reader->slices) {
+        reader->slices = action->slices;
+        reader->slices_line = reader->line;
     }
     return STATUS_OK;
 }
@@ -185,6 +194,11 @@ static enum status read_cell(struct reader *reader, size_t from, size_t bytes)
     }
     if (!action_is_compute((enum action_kind)action.kind)) {
         return STATUS_OK;
+    }
+    if (reader->cell_count > 0 && (action.slices > 0) != (reader->slices > 0)) {
+        return complain(reader, from, bytes,
+                        reader->slices > 0 ? "names no slice, as the actions before it do"
+                                           : "names a slice, as no action before it does");
     }
     return keep(reader, &action);
 }
@@ -282,6 +296,7 @@ static enum status find_shape(const struct reader *reader, const struct plan_sha
 {
     int64_t stages = (int64_t)reader->last_stage + 1;
     int64_t microbatches = (int64_t)reader->last_microbatch + 1;
+    int32_t k = reader->slices > 0 ? reader->slices : 1;
 
     TRY(agree(reader, reader->last_rank_line, "pp, the number of ranks,", wanted->ranks,
               reader->ranks));
@@ -291,20 +306,23 @@ static enum status find_shape(const struct reader *reader, const struct plan_sha
                            "least 1, on each",
                            reader->name, (long long)stages, reader->ranks);
     }
-    TRY(agree(reader, reader->last_microbatch_line, "num_microbatches", wanted->microbatches,
+    TRY(agree(reader, reader->slices_line, "sequence_slices", wanted->sequence_slices, k));
+    TRY(agree(reader, reader->last_microbatch_line, "num_microbatches",
+              wanted->microbatches / (wanted->sequence_slices > 0 ? wanted->sequence_slices : 1),
               microbatches));
     TRY(agree(reader, reader->last_stage_line, "virtual_stages", wanted->virtual_stages,
               stages / reader->ranks));
-    if (reader->forwards != stages * microbatches) {
+    if (reader->forwards % stages != 0 || reader->forwards / stages != microbatches * k) {
         return status_fail(STATUS_ERR_REFUSED,
-                           "plan %s: %lld F for %lld virtual stages and %lld micro-batches, "
+                           "plan %s: %lld F for %lld virtual stages and %lld micro-batches%s, "
                            "expected one for each pair",
                            reader->name, (long long)reader->forwards, (long long)stages,
-                           (long long)microbatches);
+                           (long long)(microbatches * k), k > 1 ? " in slices" : "");
     }
     *shape = *wanted;
     shape->ranks = reader->ranks;
-    shape->microbatches = (int32_t)microbatches;
+    shape->microbatches = (int32_t)(microbatches * k);
+    shape->sequence_slices = k;
     shape->virtual_stages = (int32_t)(stages / reader->ranks);
     if (shape->schedule != SCHEDULE_FORWARD_ONLY) {
         shape->schedule = SCHEDULE_FILE;
@@ -363,6 +381,9 @@ static enum status build(const struct reader *reader, const struct plan_shape *w
         struct action action = reader->cells[i].action;
 
         action.chunk = (uint16_t)plan->chunk_of[action.virtual_stage];
+        if (action.slices > 0) {
+            action_cut(&action, plan_slices(plan));
+        }
         TRY_OR(fail, status, plan_append(plan, reader->cells[i].rank, &action));
     }
     *plan_out = plan;

@@ -31,8 +31,9 @@ enum plan_text_form {
 /* Writes all lines of a plan, lowered or not. STATUS_ERR_IO where `out` fails. */
 enum status plan_text_print(const struct plan *plan, enum plan_text_form form, FILE *out);
 
-/* Reads a compute-only plan. `shape` says what is wanted: ranks, microbatches and virtual_stages
- * must agree with the text where they are not 0, and are taken from it where they are; the
+/* Reads a compute-only plan. `shape` says what is wanted: ranks, microbatches, virtual_stages and
+ * sequence_slices must agree with the text where they are not 0, and are taken from it where they are; of
+ * slices all actions have one or none (`2F3.1`), and there are as many as the highest says; the
  * placement is the text's. The schedule becomes SCHEDULE_FILE, or stays forward_only. `name`
  * stands in messages. Every (virtual stage, micro-batch) must have its F, so that memory is bounded
  * by the size of the text. The caller owns *plan_out. */

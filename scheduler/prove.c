@@ -36,6 +36,14 @@ static enum status prove(struct plan *compute, struct plan **lowered_out)
     return STATUS_OK;
 }
 
+enum status plan_prove_made(struct plan **compute, struct plan **lowered_out)
+{
+    struct plan *taken = *compute;
+
+    *compute = NULL;
+    return prove(taken, lowered_out);
+}
+
 enum status plan_prove(const struct plan_shape *shape, const char *path, struct plan **lowered_out)
 {
     struct plan *compute = NULL;

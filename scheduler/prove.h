@@ -23,6 +23,10 @@ enum status plan_make(const struct plan_shape *shape, const char *path, struct p
  * plan_lower() and plan_validate(). */
 enum status plan_prove(const struct plan_shape *shape, const char *path, struct plan **lowered_out);
 
+/* A compute-only plan that was made elsewhere, lowered and validated; takes *compute, which is NULL
+ * afterwards, also on an error. */
+enum status plan_prove_made(struct plan **compute, struct plan **lowered_out);
+
 /* The forward-only plan on the placement of `training`, lowered and validated. */
 enum status plan_prove_evaluation(const struct plan *training, struct plan **lowered_out);
 

@@ -4,14 +4,9 @@
 #include <string.h>
 
 #include "scheduler/graph.h"
+#include "scheduler/large.h"
 #include "scheduler/plan_index.h"
-
-/* What a visit of the walk needs. */
-struct clockwork {
-    const struct plan *plan;
-    const struct plan_costs *costs;
-    struct simulation *simulation;
-};
+#include "scheduler/stopwatch.h"
 
 double plan_action_cost(const struct plan_costs *costs, const struct action *action)
 {
@@ -24,33 +19,18 @@ double plan_action_cost(const struct plan_costs *costs, const struct action *act
         return costs->W[action->virtual_stage];
     case ACTION_B:
         return costs->I[action->virtual_stage] + costs->W[action->virtual_stage];
-    case ACTION_RECV:
-        return costs->message;
+    case ACTION_RECV: {
+        const double *into = costs->message_into[action->direction];
+
+        return into != NULL ? into[action->virtual_stage] : costs->message;
+    }
+    case ACTION_SEND:
+        return costs->send;
     case ACTION_GATHER:
         return costs->gather;
     default:
         return 0.0;
     }
-}
-
-/* An action begins when the last of what it waits for has ended. */
-static void visit(void *context, struct graph_node node, const struct graph_edge *edges,
-                  int32_t count)
-{
-    struct clockwork *clockwork = context;
-    struct simulation *simulation = clockwork->simulation;
-    double begin = 0.0;
-    int32_t i;
-
-    for (i = 0; i < count; i++) {
-        double end = simulation->end[edges[i].from.rank][edges[i].from.index];
-
-        begin = end > begin ? end : begin;
-    }
-    simulation->begin[node.rank][node.index] = begin;
-    simulation->end[node.rank][node.index] =
-        begin +
-        plan_action_cost(clockwork->costs, &clockwork->plan->lines[node.rank].actions[node.index]);
 }
 
 static enum status simulation_init(struct simulation *simulation, const struct plan *plan,
@@ -61,7 +41,7 @@ static enum status simulation_init(struct simulation *simulation, const struct p
     size_t rank;
 
     memset(simulation, 0, sizeof(*simulation));
-    simulation->times = malloc((2 * nodes + 1) * sizeof(*simulation->times));
+    simulation->times = large_alloc(2 * nodes, sizeof(*simulation->times));
     simulation->begin = calloc(2 * ranks, sizeof(*simulation->begin));
     if (simulation->times == NULL || simulation->begin == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "simulation: no memory for %zu actions", nodes);
@@ -103,15 +83,16 @@ static void sum_up(struct simulation *simulation, const struct plan *plan,
     simulation->span_bubble = span - simulation->ideal;
 }
 
-static enum status simulate_indexed(const struct plan *plan, const struct plan_index *index,
-                                    const struct plan_costs *costs, struct simulation *simulation)
+static enum status simulate(const struct plan *plan, const struct plan_index *index,
+                            const struct plan_costs *costs, struct simulation *simulation)
 {
-    struct clockwork clockwork = {.plan = plan, .costs = costs, .simulation = simulation};
     struct graph graph = {.plan = plan, .index = index, .rules = {.unbounded = costs->unbounded}};
+    struct stopwatch stopwatch = {
+        .graph = &graph, .costs = costs, .begin = simulation->begin[0], .end = simulation->end[0]};
     struct graph_walk walk;
     bool cyclic;
 
-    TRY(graph_walk_run(&graph, visit, &clockwork, &walk));
+    TRY(graph_walk_run(&graph, stopwatch_visit, &stopwatch, &walk));
     cyclic = walk.cyclic;
     graph_walk_release(&walk);
     if (cyclic) {
@@ -122,10 +103,25 @@ static enum status simulate_indexed(const struct plan *plan, const struct plan_i
     return STATUS_OK;
 }
 
+enum status plan_simulate_indexed(const struct plan *lowered, const struct plan_index *index,
+                                  const struct plan_costs *costs, struct simulation *simulation_out)
+{
+    struct simulation simulation = {.times = NULL};
+    enum status status;
+
+    TRY_OR(fail, status, simulation_init(&simulation, lowered, index));
+    TRY_OR(fail, status, simulate(lowered, index, costs, &simulation));
+    *simulation_out = simulation;
+    return STATUS_OK;
+
+fail:
+    simulation_release(&simulation);
+    return status;
+}
+
 enum status plan_simulate(const struct plan *lowered, const struct plan_costs *costs,
                           struct simulation *simulation_out)
 {
-    struct simulation simulation = {.times = NULL};
     struct plan_index index;
     enum status status;
 
@@ -133,17 +129,9 @@ enum status plan_simulate(const struct plan *lowered, const struct plan_costs *c
         return status_fail(STATUS_ERR_INVALID, "simulation: the plan is not lowered yet");
     }
     TRY(plan_index_init(&index, lowered));
-    TRY_OR(done, status, simulation_init(&simulation, lowered, &index));
-    TRY_OR(done, status, simulate_indexed(lowered, &index, costs, &simulation));
-
-done:
+    status = plan_simulate_indexed(lowered, &index, costs, simulation_out);
     plan_index_release(&index);
-    if (status < 0) {
-        simulation_release(&simulation);
-        return status;
-    }
-    *simulation_out = simulation;
-    return STATUS_OK;
+    return status;
 }
 
 void simulation_release(struct simulation *simulation)
@@ -158,7 +146,7 @@ enum status plan_costs_uniform(const struct plan *plan, double F, double I, doub
                                double message, struct plan_costs *costs_out)
 {
     size_t stages = (size_t)plan_stages(plan);
-    double v = (double)plan->shape.virtual_stages;
+    double v = (double)plan->shape.virtual_stages * (double)plan_slices(plan);
     double *table = malloc(3 * stages * sizeof(*table));
     size_t s;
 
@@ -175,9 +163,33 @@ enum status plan_costs_uniform(const struct plan *plan, double F, double I, doub
     return STATUS_OK;
 }
 
+enum status plan_costs_copy(const struct plan_costs *costs, int32_t stages,
+                            struct plan_costs *copy_out)
+{
+    const double *from[PLAN_COSTS_ARRAYS] = {
+        costs->F, costs->I, costs->W, costs->message_into[LANE_F], costs->message_into[LANE_B]};
+    size_t count = (size_t)stages;
+    double *table = malloc(PLAN_COSTS_ARRAYS * count * sizeof(*table));
+
+    if (table == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "costs: no memory for %zu virtual stages", count);
+    }
+    for (size_t i = 0; i < PLAN_COSTS_ARRAYS; i++) {
+        for (size_t s = 0; s < count; s++) {
+            table[i * count + s] = from[i] != NULL ? from[i][s] : costs->message;
+        }
+    }
+    *copy_out = *costs;
+    copy_out->F = table;
+    copy_out->I = table + count;
+    copy_out->W = table + 2 * count;
+    copy_out->message_into[LANE_F] = table + 3 * count;
+    copy_out->message_into[LANE_B] = table + 4 * count;
+    return STATUS_OK;
+}
+
 void plan_costs_release(struct plan_costs *costs)
 {
-    /* The three arrays are one block, which F begins. */
     free((void *)costs->F);
     memset(costs, 0, sizeof(*costs));
 }
@@ -200,7 +212,7 @@ enum status plan_peaks(const struct plan *plan, bool w_holds, double *peak_out)
             peak = held > peak ? held : peak;
             held -= trains ? kind == ACTION_B || kind == last : kind == ACTION_F;
         }
-        peak_out[rank] = (double)peak / (double)plan->shape.virtual_stages;
+        peak_out[rank] = (double)peak / (double)(plan->shape.virtual_stages * plan_slices(plan));
     }
     return STATUS_OK;
 }

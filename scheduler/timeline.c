@@ -2,94 +2,20 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "scheduler/escape.h"
-#include "scheduler/trace_chunk.h"
-#include "scheduler/trace_event.h"
-#include "scheduler/trace_message.h"
-#include "scheduler/trace_summary.h"
-
-/* Pixels. */
-#define WIDTH       1200
-#define LEFT        92
-#define RIGHT       76
-#define TOP         126
-#define BAR_HEIGHT  34
-#define SYNC_HEIGHT 5
-#define ROW_HEIGHT  62
-#define FOOT        58
-
-struct timeline {
-    const struct trace_run *run;
-    struct trace_summary summary;   /* owns */
-    struct trace_message *messages; /* owns */
-    struct trace_chunks *chunks;    /* owns; by rank, as in the run */
-    size_t message_count;
-    FILE *file; /* borrows */
-    int32_t rows;
-    int32_t microbatches;
-    int32_t most_chunks; /* of a rank */
-    int32_t first_step;
-    int32_t last_step;
-    int64_t begin_ns; /* left edge of the window */
-    int64_t end_ns;   /* right edge */
-    double scale;     /* pixels a nanosecond */
-};
-
-/* kind, colour, label in the legend; the order of the legend. */
-#define COLOUR_TABLE(X)                  \
-    X(F, "#7db2f5", "forward")           \
-    X(I, "#fdb863", "input gradient")    \
-    X(W, "#86cf8f", "weight gradient")   \
-    X(B, "#f4938a", "backward")          \
-    X(OPTIMIZER, "#b99cf0", "optimizer") \
-    X(STEP, "#bcc6d2", "step")           \
-    X(REDUCE, "#6fcfc3", "reduction")    \
-    X(GATHER, "#9fd8e8", "gathering")    \
-    X(SYNC, "#ee7fb0", "embedding sync") \
-    X(DATA, "#d2b48c", "data")           \
-    X(EVALUATE, "#dccbe8", "evaluation") \
-    X(WAIT, "#eceff3", "wait")
-
-static bool is_drawn(const struct trace_rank *rank)
-{
-    return rank->replica == 0;
-}
-
-/* What becomes a rectangle. Evaluation's own actions are hidden under its one bar. */
-static bool is_bar(const struct span *span)
-{
-    return span->kind < TRACE_KINDS && span->kind != TRACE_SEND && span->kind != TRACE_RECV &&
-           span->args[TRACE_ARG_EVALUATION] != 1;
-}
-
-static bool opens_window(const struct span *span)
-{
-    return is_bar(span) && span->kind != TRACE_EVALUATE;
-}
-
-static double x_of(const struct timeline *timeline, int64_t ns)
-{
-    double x = LEFT + (double)(ns - timeline->begin_ns) * timeline->scale;
-
-    return fmin(fmax(x, LEFT), WIDTH - RIGHT);
-}
-
-static double y_of(const struct trace_rank *rank)
-{
-    return TOP + (double)rank->pipeline_rank * ROW_HEIGHT;
-}
+#include "scheduler/timeline_parts.h"
 
 static void measure_span(struct timeline *timeline, const struct span *span)
 {
     int32_t microbatch = span->args[TRACE_ARG_MICROBATCH];
+    int32_t slices = span->args[TRACE_ARG_SLICES];
     int32_t step = span->args[TRACE_ARG_STEP];
 
-    if (!opens_window(span)) {
+    microbatch = slices > 0 ? microbatch / slices : microbatch;
+    if (!timeline_opens_window(span)) {
         return;
     }
     timeline->begin_ns = span->begin_ns < timeline->begin_ns ? span->begin_ns : timeline->begin_ns;
@@ -110,7 +36,7 @@ static enum status measure(struct timeline *timeline)
     for (size_t index = 0; index < timeline->run->count; index++) {
         const struct trace_rank *rank = &timeline->run->ranks[index];
 
-        if (!is_drawn(rank)) {
+        if (!timeline_draws(rank)) {
             continue;
         }
         for (size_t item = 0; item < rank->count; item++) {
@@ -129,12 +55,6 @@ static enum status measure(struct timeline *timeline)
     return STATUS_OK;
 }
 
-/* Height of the plot, from the first row's bars to the axis. */
-static double plot_height(const struct timeline *timeline)
-{
-    return (double)timeline->rows * ROW_HEIGHT - (ROW_HEIGHT - BAR_HEIGHT) / 2.0;
-}
-
 static void draw_style(FILE *file)
 {
     (void)fputs("<style>\n"
@@ -146,6 +66,7 @@ static void draw_style(FILE *file)
                 ".cut{stroke:#9aa5b1;stroke-width:1;stroke-dasharray:3 3}\n"
                 ".message{stroke:#52606d;stroke-width:0.9;fill:none;opacity:0.6}\n"
                 ".faint .message{opacity:0.3;stroke-width:0.6;marker-end:none}\n"
+                ".critical{stroke:#c81e1e;stroke-width:1.6;fill:none}\n"
                 ".end{fill:#52606d}.right{text-anchor:end}.middle{text-anchor:middle}\n",
                 file);
 #define X(kind, colour, label) (void)fprintf(file, "." #kind "{fill:" colour "}");
@@ -157,22 +78,12 @@ static void draw_style(FILE *file)
                 file);
 }
 
-static enum status draw_title(const struct timeline *timeline, const char *title)
+/* What is drawn: the steps of a run, or the size of a plan. */
+static void draw_subject(const struct timeline *timeline)
 {
-    size_t text_bytes = strlen(title) * ESCAPE_MOST_BYTES + 1;
-    char *text = malloc(text_bytes);
-
-    if (text == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "timeline: %zu bytes for the title", text_bytes);
-    }
-    (void)escape_xml(title, text, text_bytes);
-    (void)fprintf(timeline->file,
-                  "<title>%s</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n"
-                  "<text class=\"title\" x=\"24\" y=\"36\">%s</text>\n",
-                  text, text);
-    free(text);
-    (void)fprintf(timeline->file, "<text class=\"talk\" x=\"24\" y=\"58\">");
-    if (timeline->first_step == timeline->last_step) {
+    if (timeline->look->unit != NULL) {
+        (void)fputs("simulated", timeline->file);
+    } else if (timeline->first_step == timeline->last_step) {
         (void)fprintf(timeline->file, "step %d", (int)timeline->first_step);
     } else {
         (void)fprintf(timeline->file, "steps %d to %d", (int)timeline->first_step,
@@ -185,12 +96,34 @@ static enum status draw_title(const struct timeline *timeline, const char *title
         (void)fprintf(timeline->file, " · %d chunks a stage, the later the paler",
                       (int)timeline->most_chunks);
     }
-    if (timeline->summary.steps > 0) {
-        (void)fprintf(timeline->file, " · pipeline %.4g ms a step · bubble %.1f%%",
-                      timeline->summary.span_ns / timeline->summary.steps / 1e6,
-                      100.0 * timeline->summary.bubble);
+}
+
+static enum status draw_title(const struct timeline *timeline)
+{
+    const char *run_name = timeline->run->name == NULL ? "" : timeline->run->name;
+    const char *title = timeline->look->title == NULL ? run_name : timeline->look->title;
+    size_t text_bytes = strlen(title) * ESCAPE_MOST_BYTES + 1;
+    char *text = malloc(text_bytes);
+
+    if (text == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "timeline: %zu bytes for the title", text_bytes);
     }
-    (void)fprintf(timeline->file, "</text>\n");
+    (void)escape_xml(title, text, text_bytes);
+    (void)fprintf(timeline->file,
+                  "<title>%s</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n"
+                  "<text class=\"title\" x=\"24\" y=\"36\">%s</text>\n"
+                  "<text class=\"talk\" x=\"24\" y=\"58\">",
+                  text, text);
+    free(text);
+    draw_subject(timeline);
+    if (timeline->summary.steps > 0 && timeline->look->unit != NULL) {
+        (void)fprintf(timeline->file, " · makespan %.6g",
+                      timeline->summary.span_ns / timeline->look->unit_ns);
+    } else if (timeline->summary.steps > 0) {
+        (void)fprintf(timeline->file, " · pipeline %.4g ms a step",
+                      timeline->summary.span_ns / timeline->summary.steps / 1e6);
+    }
+    (void)fprintf(timeline->file, " · bubble %.1f%%</text>\n", 100.0 * timeline->summary.bubble);
     return STATUS_OK;
 }
 
@@ -233,35 +166,48 @@ static void draw_legend(const struct timeline *timeline)
                       "<path class=\"message\" marker-end=\"url(#tip)\" d=\"M%.1f 79h22\"/>"
                       "<text class=\"small\" x=\"%.1f\" y=\"83\">message</text>\n",
                       x, x + 27.0);
+        x += 90.0;
+    }
+    if (timeline->path.count > 0) {
+        (void)fprintf(timeline->file,
+                      "<rect class=\"critical\" x=\"%.1f\" y=\"74\" width=\"20\" height=\"10\" "
+                      "rx=\"2\"/><text class=\"small\" x=\"%.1f\" y=\"83\">critical path</text>\n",
+                      x, x + 26.0);
     }
 }
 
 /* Step of the axis: 1, 2 or 5 times a power of ten, 6 to 14 of them in the window. */
-static double tick_ns(double window_ns)
+static double tick_of(double window)
 {
-    double tick = pow(10.0, floor(log10(window_ns / 8.0)));
+    double tick = pow(10.0, floor(log10(window / 8.0)));
 
-    if (window_ns / tick > 28.0) {
+    if (window / tick > 28.0) {
         return 5.0 * tick;
     }
-    return window_ns / tick > 14.0 ? 2.0 * tick : tick;
+    return window / tick > 14.0 ? 2.0 * tick : tick;
 }
 
 static void draw_axis(const struct timeline *timeline)
 {
     double window_ns = (double)(timeline->end_ns - timeline->begin_ns);
-    double tick = tick_ns(window_ns);
     double unit = window_ns < 2e6 ? 1e3 : window_ns < 2e10 ? 1e6 : 1e9;
     const char *unit_text = window_ns < 2e6 ? "µs" : window_ns < 2e10 ? "ms" : "s";
-    double bottom = TOP + plot_height(timeline);
+    double bottom = TOP + timeline_plot_height(timeline);
+    double tick = 0.0;
 
-    for (int index = 0; index * tick <= window_ns; index++) {
-        double x = LEFT + index * tick * timeline->scale;
+    if (timeline->look->unit != NULL) {
+        unit = timeline->look->unit_ns;
+        unit_text = timeline->look->unit;
+    }
+    tick = tick_of(window_ns / unit);
+
+    for (int index = 0; index * tick * unit <= window_ns; index++) {
+        double x = LEFT + index * tick * unit * timeline->scale;
 
         (void)fprintf(timeline->file,
                       "<path class=\"grid\" d=\"M%.2f %dV%.1f\"/>"
                       "<text class=\"small middle\" x=\"%.2f\" y=\"%.1f\">%.6g</text>\n",
-                      x, TOP - 8, bottom, x, bottom + 17.0, index * tick / unit);
+                      x, TOP - 8, bottom, x, bottom + 17.0, index * tick);
     }
     (void)fprintf(timeline->file,
                   "<text class=\"small middle\" x=\"%.1f\" y=\"%.1f\">time in %s</text>\n",
@@ -270,7 +216,7 @@ static void draw_axis(const struct timeline *timeline)
 
 static void draw_row(const struct timeline *timeline, const struct trace_rank *rank, double bubble)
 {
-    double y = y_of(rank);
+    double y = timeline_y(rank);
 
     (void)fprintf(timeline->file,
                   "<rect class=\"row\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\"/>"
@@ -283,147 +229,9 @@ static void draw_row(const struct timeline *timeline, const struct trace_rank *r
                   y + 30.0);
 }
 
-static void draw_number(const struct timeline *timeline, const struct span *span, double x,
-                        double y, double width)
+static enum status draw(const struct timeline *timeline)
 {
-    char number[16];
-    double digits =
-        (double)snprintf(number, sizeof(number), "%d", (int)span->args[TRACE_ARG_MICROBATCH]);
-
-    if (width >= 6.6 * digits + 3.0) {
-        (void)fprintf(timeline->file, "<text class=\"number\" x=\"%.2f\" y=\"%.1f\">%s</text>\n",
-                      x + width / 2.0, y + BAR_HEIGHT / 2.0 + 4.0, number);
-    } else if (width >= 5.0 * digits + 1.0) {
-        (void)fprintf(timeline->file,
-                      "<text class=\"number tight\" x=\"%.2f\" y=\"%.1f\">%s</text>\n",
-                      x + width / 2.0, y + BAR_HEIGHT / 2.0 + 3.0, number);
-    }
-}
-
-/* The first chunk of a rank has the full colour. */
-static double shade_of(const struct trace_chunks *chunks, const struct span *span)
-{
-    int32_t chunk = trace_kind_is_compute(span->kind)
-                        ? trace_chunks_of(chunks, span->args[TRACE_ARG_VIRTUAL_STAGE])
-                        : 0;
-
-    return chunk > 0 ? 1.0 - 0.6 * chunk / chunks->count : 1.0;
-}
-
-static void draw_bar(const struct timeline *timeline, const struct trace_rank *rank,
-                     const struct span *span)
-{
-    static const char *const class_names[TRACE_KINDS] = {
-#define X(kind, colour, label) [TRACE_##kind] = #kind,
-        COLOUR_TABLE(X)
-#undef X
-    };
-    double x = x_of(timeline, span->begin_ns);
-    bool thin = span->kind == TRACE_SYNC;
-    /* The head's gradient leaves in no time; it is shown all the same. */
-    double width = fmax(x_of(timeline, span->end_ns) - x, thin ? 2.0 : 0.0);
-    double y = y_of(rank) + (thin ? BAR_HEIGHT + 2.0 : 0.0);
-    /* A hair of white between neighbours, as long as both can be seen. */
-    double gap = width > 3.0 ? 0.6 : 0.0;
-    double shade = shade_of(&timeline->chunks[rank - timeline->run->ranks], span);
-    char opacity[32] = "";
-    char name[48];
-
-    (void)trace_event_name(span, name, sizeof(name));
-    if (shade < 1.0) {
-        (void)snprintf(opacity, sizeof(opacity), " fill-opacity=\"%.2f\"", shade);
-    }
-    (void)fprintf(timeline->file,
-                  "<rect class=\"bar %s\"%s x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" "
-                  "rx=\"%d\"><title>%s, %.3f ms, step %d</title></rect>\n",
-                  class_names[span->kind], opacity, x, y, width - gap,
-                  thin ? SYNC_HEIGHT : BAR_HEIGHT, width > 6.0 ? 2 : 0, name,
-                  (double)(span->end_ns - span->begin_ns) / 1e6, (int)span->args[TRACE_ARG_STEP]);
-    if (trace_kind_is_compute(span->kind) && span->args[TRACE_ARG_MICROBATCH] >= 0) {
-        draw_number(timeline, span, x, y, width);
-    }
-}
-
-/* Waits first, so that no bar is hidden by one. */
-static void draw_bars(const struct timeline *timeline, const struct trace_rank *rank, bool waits)
-{
-    for (size_t index = 0; index < rank->count; index++) {
-        const struct span *span = &rank->spans[index];
-        bool inside = span->begin_ns < timeline->end_ns && span->end_ns >= timeline->begin_ns;
-
-        if (is_bar(span) && inside && (span->kind == TRACE_WAIT) == waits) {
-            draw_bar(timeline, rank, span);
-        }
-    }
-}
-
-static void draw_message(const struct timeline *timeline, const struct trace_message *message)
-{
-    bool down = message->receiver->pipeline_rank > message->sender->pipeline_rank;
-    double from_y = y_of(message->sender) + (down ? BAR_HEIGHT : 0.0);
-    double to_y = y_of(message->receiver) + (down ? 0.0 : BAR_HEIGHT);
-
-    if (!is_drawn(message->sender) || message->send->args[TRACE_ARG_EVALUATION] == 1) {
-        return;
-    }
-    (void)fprintf(timeline->file,
-                  "<path class=\"message\" marker-end=\"url(#tip)\" d=\"M%.2f %.1fL%.2f %.1f\"/>\n",
-                  x_of(timeline, message->send->begin_ns), from_y,
-                  x_of(timeline, message->recv->end_ns), to_y);
-}
-
-/* Arrows that stand closer than a few pixels would hide the picture: they are faint then, and
- * without heads. */
-static void draw_messages(const struct timeline *timeline)
-{
-    double gaps = timeline->rows > 1 ? timeline->rows - 1.0 : 1.0;
-    double spacing = (WIDTH - LEFT - RIGHT) * gaps / ((double)timeline->message_count + 1.0);
-
-    (void)fprintf(timeline->file, "<g%s>\n", spacing < 9.0 ? " class=\"faint\"" : "");
-    for (size_t index = 0; index < timeline->message_count; index++) {
-        draw_message(timeline, &timeline->messages[index]);
-    }
-    (void)fputs("</g>\n", timeline->file);
-}
-
-/* Begin of a step on one rank, INT64_MAX where the rank has nothing of it. */
-static int64_t step_begin(const struct trace_rank *rank, int32_t step)
-{
-    for (size_t item = 0; item < rank->count; item++) {
-        const struct span *span = &rank->spans[item];
-
-        if (span->args[TRACE_ARG_STEP] == step && opens_window(span)) {
-            return span->begin_ns; /* spans stand in the order of their begins */
-        }
-    }
-    return INT64_MAX;
-}
-
-/* A dashed line and a label where the first of the drawn ranks begins each step. */
-static void draw_steps(const struct timeline *timeline)
-{
-    for (int32_t step = timeline->first_step; step <= timeline->last_step; step++) {
-        int64_t begin_ns = INT64_MAX;
-
-        for (size_t index = 0; index < timeline->run->count; index++) {
-            const struct trace_rank *rank = &timeline->run->ranks[index];
-            int64_t own_ns = is_drawn(rank) ? step_begin(rank, step) : INT64_MAX;
-
-            begin_ns = own_ns < begin_ns ? own_ns : begin_ns;
-        }
-        if (begin_ns != INT64_MAX) {
-            (void)fprintf(timeline->file,
-                          "<path class=\"cut\" d=\"M%.2f %dV%.1f\"/>"
-                          "<text class=\"small\" x=\"%.2f\" y=\"%d\">step %d</text>\n",
-                          x_of(timeline, begin_ns), TOP - 22, TOP + plot_height(timeline),
-                          x_of(timeline, begin_ns) + 5.0, TOP - 14, (int)step);
-        }
-    }
-}
-
-static enum status draw(const struct timeline *timeline, const char *title)
-{
-    double height = TOP + plot_height(timeline) + FOOT;
+    double height = TOP + timeline_plot_height(timeline) + FOOT;
 
     (void)fprintf(timeline->file,
                   "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
@@ -431,29 +239,60 @@ static enum status draw(const struct timeline *timeline, const char *title)
                   "viewBox=\"0 0 %d %.0f\">\n",
                   WIDTH, height, WIDTH, height);
     draw_style(timeline->file);
-    TRY(draw_title(timeline, title));
+    TRY(draw_title(timeline));
     draw_legend(timeline);
     for (size_t index = 0; index < timeline->run->count; index++) {
-        if (is_drawn(&timeline->run->ranks[index])) {
+        if (timeline_draws(&timeline->run->ranks[index])) {
             draw_row(timeline, &timeline->run->ranks[index], timeline->summary.ranks[index].bubble);
         }
     }
     draw_axis(timeline);
-    for (size_t index = 0; index < timeline->run->count; index++) {
-        const struct trace_rank *rank = &timeline->run->ranks[index];
-
-        if (is_drawn(rank)) {
-            draw_bars(timeline, rank, true);
-            draw_bars(timeline, rank, false);
-        }
-    }
-    draw_steps(timeline);
-    draw_messages(timeline);
+    timeline_draw_inside(timeline);
     (void)fputs("</svg>\n", timeline->file);
     return ferror(timeline->file) ? STATUS_ERR_IO : STATUS_OK;
 }
 
-static enum status draw_file(struct timeline *timeline, const char *title, const char *path)
+static enum status prepare(struct timeline *timeline)
+{
+    const struct trace_run *run = timeline->run;
+
+    timeline->chunks = calloc(run->count + 1, sizeof(*timeline->chunks));
+    if (timeline->chunks == NULL) {
+        (void)status_fail(STATUS_ERR_NO_MEMORY, "timeline: chunks of %zu ranks", run->count);
+        return STATUS_ERR_NO_MEMORY;
+    }
+    TRY(measure(timeline));
+    TRY(trace_steps_find(run, &timeline->steps, &timeline->step_count));
+    TRY(trace_summary_make(run, &timeline->summary));
+    TRY(trace_messages_find(run, &timeline->messages, &timeline->message_count));
+    return trace_path_make(run, &timeline->path);
+}
+
+static void release(struct timeline *timeline)
+{
+    trace_path_release(&timeline->path);
+    trace_summary_release(&timeline->summary);
+    free(timeline->messages);
+    free(timeline->steps);
+    for (size_t index = 0; timeline->chunks != NULL && index < timeline->run->count; index++) {
+        trace_chunks_release(&timeline->chunks[index]);
+    }
+    free(timeline->chunks);
+}
+
+enum status timeline_print(const struct trace_run *run, const struct timeline_look *look, FILE *out)
+{
+    struct timeline timeline = {.run = run, .look = look, .file = out};
+    enum status status = prepare(&timeline);
+
+    if (status >= 0) {
+        status = draw(&timeline);
+    }
+    release(&timeline);
+    return status;
+}
+
+static enum status draw_file(struct timeline *timeline, const char *path)
 {
     enum status status = STATUS_OK;
 
@@ -461,7 +300,7 @@ static enum status draw_file(struct timeline *timeline, const char *title, const
     if (timeline->file == NULL) {
         return status_fail(STATUS_ERR_IO, "opening %s: %s", path, strerror(errno));
     }
-    status = draw(timeline, title);
+    status = draw(timeline);
     if (fclose(timeline->file) != 0 && status >= 0) {
         status = STATUS_ERR_IO;
     }
@@ -471,28 +310,16 @@ static enum status draw_file(struct timeline *timeline, const char *title, const
     return status;
 }
 
+/* What cannot be drawn leaves no file. */
 enum status timeline_write(const struct trace_run *run, const char *title, const char *path)
 {
-    struct timeline timeline = {.run = run};
-    enum status status = STATUS_OK;
+    const struct timeline_look look = {.title = title};
+    struct timeline timeline = {.run = run, .look = &look};
+    enum status status = prepare(&timeline);
 
-    if (title == NULL) {
-        title = run->name == NULL ? "" : run->name;
+    if (status >= 0) {
+        status = draw_file(&timeline, path);
     }
-    timeline.chunks = calloc(run->count + 1, sizeof(*timeline.chunks));
-    if (timeline.chunks == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "timeline: chunks of %zu ranks", run->count);
-    }
-    TRY_OR(done, status, measure(&timeline));
-    TRY_OR(done, status, trace_summary_make(run, &timeline.summary));
-    TRY_OR(done, status, trace_messages_find(run, &timeline.messages, &timeline.message_count));
-    status = draw_file(&timeline, title, path);
-done:
-    trace_summary_release(&timeline.summary);
-    free(timeline.messages);
-    for (size_t index = 0; index < run->count; index++) {
-        trace_chunks_release(&timeline.chunks[index]);
-    }
-    free(timeline.chunks);
+    release(&timeline);
     return status;
 }

@@ -158,7 +158,7 @@ static enum status put_span(struct trace_writer *writer, const struct span *span
 
     if (!writer->full) {
         line_bytes = trace_event_print(span, writer->rank, (int32_t)trace_track_of(span),
-                                       writer->origin_ns, writer->line, sizeof(writer->line));
+                                       writer->origin_ns, writer->line);
         writer->full = writer->written + 2 + line_bytes + TRAILER_BYTES > writer->most_bytes;
     }
     if (writer->full) {

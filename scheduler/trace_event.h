@@ -23,6 +23,9 @@ extern "C" {
 /* Every line but the one that carries the run's name fits into this. */
 #define TRACE_EVENT_BYTES 640
 
+/* No job has as many ranks; a file that says so is wrong. */
+#define TRACE_RANKS_MOST (1 << 20)
+
 /* id, name; in the order in which a viewer shows them. */
 #define TRACE_TRACK_TABLE(X)  \
     X(COMPUTE, "compute")     \
@@ -56,6 +59,9 @@ enum trace_track trace_track_of(const struct span *span);
 /* "compute", "send F"; a static string. */
 const char *trace_track_name(enum trace_track track);
 
+/* "3" for micro-batch 3, "3.1" for slice 1 of it. Returns the length; 24 bytes are enough. */
+size_t trace_event_number(const struct span *span, char *out, size_t out_bytes);
+
 /* Names a span as plans do ("2F0", "0SEND_F3"), or by its kind where it has no micro-batch.
  * Returns the length; 48 bytes are enough. */
 size_t trace_event_name(const struct span *span, char *out, size_t out_bytes);
@@ -63,7 +69,7 @@ size_t trace_event_name(const struct span *span, char *out, size_t out_bytes);
 /* An X event without line end; the times are counted from `origin_ns`. Returns the length, at most
  * TRACE_EVENT_BYTES - 1. */
 size_t trace_event_print(const struct span *span, int32_t pid, int32_t tid, int64_t origin_ns,
-                         char *out, size_t out_bytes);
+                         char out[TRACE_EVENT_BYTES]);
 
 /* Names and orders a track: two M events with ",\n" between them. `overflow` > 0 marks a further
  * track of the same name, for slices that would overlap on the first. */

@@ -8,22 +8,9 @@
 
 #include "scheduler/escape.h"
 #include "scheduler/trace_event.h"
+#include "scheduler/trace_lanes.h"
 #include "scheduler/trace_memory.h"
 #include "scheduler/trace_message.h"
-
-#define LEVEL_DEPTH 8
-
-/* The open slices of one track, the innermost last. */
-struct level {
-    int64_t ends[LEVEL_DEPTH];
-    int depth;
-};
-
-/* All levels of one track: the first and its overflows. */
-struct level_list {
-    struct level *levels; /* owns */
-    int32_t count;
-};
 
 /* One slice in the order of time. */
 struct slice {
@@ -43,41 +30,6 @@ struct merge {
     char line[TRACE_EVENT_BYTES];
 };
 
-static bool level_takes(struct level *level, const struct span *span)
-{
-    while (level->depth > 0 && level->ends[level->depth - 1] <= span->begin_ns) {
-        level->depth--;
-    }
-    if (level->depth == LEVEL_DEPTH ||
-        (level->depth > 0 && level->ends[level->depth - 1] < span->end_ns)) {
-        return false;
-    }
-    level->ends[level->depth++] = span->end_ns;
-    return true;
-}
-
-/* Puts the slice on the first level of its track that can hold it. */
-static enum status choose_level(struct level_list *list, const struct span *span,
-                                int32_t *level_out)
-{
-    for (int32_t index = 0; index < list->count; index++) {
-        if (level_takes(&list->levels[index], span)) {
-            *level_out = index;
-            return STATUS_OK;
-        }
-    }
-    struct level *levels = realloc(list->levels, ((size_t)list->count + 1) * sizeof(*levels));
-
-    if (levels == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "trace: %d overlapping slices of a track",
-                           (int)list->count + 1);
-    }
-    list->levels = levels;
-    levels[list->count] = (struct level){.ends = {span->end_ns}, .depth = 1};
-    *level_out = list->count++;
-    return STATUS_OK;
-}
-
 static enum status put_line(struct merge *merge, size_t line_bytes)
 {
     if (fwrite(",\n", 1, 2, merge->file) != 2 ||
@@ -87,36 +39,34 @@ static enum status put_line(struct merge *merge, size_t line_bytes)
     return STATUS_OK;
 }
 
-static int32_t track_tid(enum trace_track track, int32_t level)
+/* Names the tracks of a rank that are used. */
+static enum status put_tracks(struct merge *merge, const struct trace_rank *rank,
+                              const struct trace_lanes *lanes)
 {
-    return (int32_t)track + level * TRACE_TRACKS;
+    for (int track = 0; track < TRACE_TRACKS; track++) {
+        for (int32_t level = 0; level < lanes->levels[track]; level++) {
+            TRY(put_line(merge, trace_event_print_track(rank->rank, track + level * TRACE_TRACKS,
+                                                        (enum trace_track)track, level, merge->line,
+                                                        sizeof(merge->line))));
+        }
+    }
+    return STATUS_OK;
 }
 
 /* Gives each slice of a rank its track and names the tracks that are used. */
 static enum status place_rank(struct merge *merge, const struct trace_rank *rank,
                               struct slice *slices)
 {
-    struct level_list lists[TRACE_TRACKS] = {{0}};
+    struct trace_lanes lanes;
     enum status status = STATUS_OK;
 
-    for (size_t index = 0; status >= 0 && index < rank->count; index++) {
-        enum trace_track track = trace_track_of(&rank->spans[index]);
-        int32_t level = 0;
-
-        status = choose_level(&lists[track], &rank->spans[index], &level);
-        slices[index] = (struct slice){
-            .rank = rank, .span = &rank->spans[index], .tid = track_tid(track, level)};
+    TRY(trace_lanes_place(rank, &lanes));
+    for (size_t index = 0; index < rank->count; index++) {
+        slices[index] =
+            (struct slice){.rank = rank, .span = &rank->spans[index], .tid = lanes.tids[index]};
     }
-    for (int track = 0; track < TRACE_TRACKS; track++) {
-        for (int32_t level = 0; status >= 0 && level < lists[track].count; level++) {
-            enum trace_track which = (enum trace_track)track;
-
-            status =
-                put_line(merge, trace_event_print_track(rank->rank, track_tid(which, level), which,
-                                                        level, merge->line, sizeof(merge->line)));
-        }
-        free(lists[track].levels);
-    }
+    status = put_tracks(merge, rank, &lanes);
+    trace_lanes_release(&lanes);
     return status;
 }
 
@@ -203,8 +153,8 @@ static enum status put_slices(struct merge *merge)
     for (size_t index = 0; index < merge->count; index++) {
         const struct slice *slice = &merge->slices[index];
 
-        TRY(put_line(merge, trace_event_print(slice->span, slice->rank->rank, slice->tid, 0,
-                                              merge->line, sizeof(merge->line))));
+        TRY(put_line(
+            merge, trace_event_print(slice->span, slice->rank->rank, slice->tid, 0, merge->line)));
     }
     return STATUS_OK;
 }

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,17 +126,32 @@ static enum status add_size(struct trace_rank *rank, const struct trace_memory_s
     return STATUS_OK;
 }
 
-static enum status take_line(struct trace_rank *rank, char **name, struct trace_line *line)
+/* One file tells of one rank, whose number is in its name. */
+static enum status take_process(struct trace_rank *rank, char **name, int64_t file_rank,
+                                struct trace_line *line)
+{
+    if (*name != NULL || line->rank != file_rank) {
+        free(line->run_name);
+        return *name != NULL ? status_note(STATUS_ERR_FORMAT, "names rank %d after rank %d",
+                                           (int)line->rank, (int)rank->rank)
+                             : status_note(STATUS_ERR_FORMAT,
+                                           "names rank %d, but the file is rank %" PRId64 "'s",
+                                           (int)line->rank, file_rank);
+    }
+    rank->rank = line->rank;
+    rank->pipeline_rank = line->pipeline_rank;
+    *name = line->run_name;
+    return STATUS_OK;
+}
+
+static enum status take_line(struct trace_rank *rank, char **name, int64_t file_rank,
+                             struct trace_line *line)
 {
     switch (line->kind) {
     case TRACE_LINE_SPAN:
         return trace_rank_append(rank, &line->span);
     case TRACE_LINE_PROCESS:
-        rank->rank = line->rank;
-        rank->pipeline_rank = line->pipeline_rank;
-        free(*name);
-        *name = line->run_name;
-        return STATUS_OK;
+        return take_process(rank, name, file_rank, line);
     case TRACE_LINE_SIZE:
         return add_size(rank, &line->size);
     case TRACE_LINE_END:
@@ -159,7 +175,8 @@ static bool at_end(FILE *file)
     return false;
 }
 
-static enum status read_lines(FILE *file, const char *path, struct trace_rank *rank, char **name)
+static enum status read_lines(FILE *file, const char *path, int64_t file_rank,
+                              struct trace_rank *rank, char **name)
 {
     char *buffer = NULL;
     size_t buffer_bytes = 0;
@@ -177,11 +194,15 @@ static enum status read_lines(FILE *file, const char *path, struct trace_rank *r
             continue;
         }
         status = trace_line_parse(text, text_bytes, &line);
+        if (status == STATUS_ERR_FORMAT && at_end(file)) {
+            log_warn("trace %s ends within line %lld; read up to there", path, (long long)number);
+            status = STATUS_OK; /* the run was killed */
+            break;
+        }
         if (status >= 0) {
-            status = take_line(rank, name, &line);
-        } else if (status == STATUS_ERR_FORMAT && at_end(file)) {
-            status = STATUS_OK; /* the line on which the run was killed */
-        } else if (status == STATUS_ERR_FORMAT) {
+            status = take_line(rank, name, file_rank, &line);
+        }
+        if (status == STATUS_ERR_FORMAT) {
             status = status_fail(status, "trace %s, line %lld: %s", path, (long long)number,
                                  status_last()->message);
         }
@@ -205,7 +226,7 @@ static enum status add_rank(struct trace_run *run, const struct trace_rank *rank
     return STATUS_OK;
 }
 
-static enum status read_rank(struct trace_run *run, const char *path)
+static enum status read_rank(struct trace_run *run, const char *path, int64_t file_rank)
 {
     struct trace_rank rank = {.rank = -1};
     char *name = NULL;
@@ -215,7 +236,7 @@ static enum status read_rank(struct trace_run *run, const char *path)
     if (file == NULL) {
         return status_fail(STATUS_ERR_IO, "opening the trace %s: %s", path, strerror(errno));
     }
-    status = read_lines(file, path, &rank, &name);
+    status = read_lines(file, path, file_rank, &rank, &name);
     (void)fclose(file);
     if (status >= 0 && name != NULL) {
         status = add_rank(run, &rank);
@@ -234,17 +255,24 @@ static enum status read_rank(struct trace_run *run, const char *path)
     return status;
 }
 
-static bool is_rank_file(const char *name)
+/* The rank in the name of a file, -1 where it is none of a rank. */
+static int64_t rank_in_name(const char *name)
 {
     static const char prefix[] = "rank-";
-    size_t digits = 0;
+    int64_t rank = 0;
 
     if (strncmp(name, prefix, sizeof(prefix) - 1) != 0) {
-        return false;
+        return -1;
     }
     name += sizeof(prefix) - 1;
-    digits = strspn(name, "0123456789");
-    return digits > 0 && strcmp(name + digits, ".json") == 0;
+    if (*name < '0' || *name > '9' || (name[0] == '0' && name[1] != '.')) {
+        return -1;
+    }
+    while (*name >= '0' && *name <= '9') {
+        rank = rank < TRACE_RANKS_MOST ? rank * 10 + (*name - '0') : rank;
+        name++;
+    }
+    return strcmp(name, ".json") == 0 ? rank : -1;
 }
 
 static enum status read_folder(DIR *folder, const char *folder_path, struct trace_run *run)
@@ -253,14 +281,16 @@ static enum status read_folder(DIR *folder, const char *folder_path, struct trac
     char path[PATH_MAX];
 
     while ((entry = readdir(folder)) != NULL) {
-        if (!is_rank_file(entry->d_name)) {
+        const int64_t rank = rank_in_name(entry->d_name);
+
+        if (rank < 0) {
             continue;
         }
         if (snprintf(path, sizeof(path), "%s/%s", folder_path, entry->d_name) >=
             (int)sizeof(path)) {
             return status_fail(STATUS_ERR_REFUSED, "trace %s: the path is too long", folder_path);
         }
-        TRY(read_rank(run, path));
+        TRY(read_rank(run, path, rank));
     }
     return STATUS_OK;
 }

@@ -40,8 +40,8 @@ struct trace_run {
 
 /* Reads RUN/trace/rank-N.json for every N there is. STATUS_ERR_REFUSED where there is no such
  * folder or no trace in it, naming what would make one; STATUS_ERR_FORMAT with file and line where
- * a line other than the last is malformed. A file too short to name its rank is left out with a
- * warning. */
+ * a line other than the last is malformed, names another rank than the file, or names it again. A file too
+ * short to name its rank is left out with a warning, and so is a last line that was cut off. */
 enum status trace_read(const char *run_dir, struct trace_run *run_out);
 
 /* First and last training step that every rank has whole: a file that lost its end may lack part

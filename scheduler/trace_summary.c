@@ -1,87 +1,22 @@
 #include "scheduler/trace_summary.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "scheduler/trace_event.h"
-
-/* The compute actions of one step as one rank saw them. */
-struct step_span {
-    int32_t step;
-    int64_t begin_ns;
-    int64_t end_ns;
-};
-
-static int compare_steps(const void *left_item, const void *right_item)
-{
-    const struct step_span *left = left_item;
-    const struct step_span *right = right_item;
-
-    return (left->step > right->step) - (left->step < right->step);
-}
-
-/* Puts the compute actions of one rank at the end of `steps`, those of a step as one. */
-static size_t gather_steps(const struct trace_rank *rank, struct step_span *steps, size_t used)
-{
-    size_t first = used;
-
-    for (size_t index = 0; index < rank->count; index++) {
-        const struct span *span = &rank->spans[index];
-        struct step_span *step = NULL;
-
-        if (!trace_kind_is_compute(span->kind) || span->args[TRACE_ARG_EVALUATION] == 1) {
-            continue;
-        }
-        if (used == first || steps[used - 1].step != span->args[TRACE_ARG_STEP]) {
-            steps[used++] = (struct step_span){.step = span->args[TRACE_ARG_STEP],
-                                               .begin_ns = span->begin_ns,
-                                               .end_ns = span->end_ns};
-        }
-        step = &steps[used - 1];
-        step->begin_ns = span->begin_ns < step->begin_ns ? span->begin_ns : step->begin_ns;
-        step->end_ns = span->end_ns > step->end_ns ? span->end_ns : step->end_ns;
-    }
-    return used;
-}
-
-static void add_spans(struct trace_summary *summary, struct step_span *steps, size_t count)
-{
-    size_t index = 0;
-
-    qsort(steps, count, sizeof(*steps), compare_steps);
-    while (index < count) {
-        struct step_span whole = steps[index];
-
-        for (index++; index < count && steps[index].step == whole.step; index++) {
-            const struct step_span *part = &steps[index];
-
-            whole.begin_ns = part->begin_ns < whole.begin_ns ? part->begin_ns : whole.begin_ns;
-            whole.end_ns = part->end_ns > whole.end_ns ? part->end_ns : whole.end_ns;
-        }
-        summary->steps++;
-        summary->span_ns += (double)(whole.end_ns - whole.begin_ns);
-    }
-}
+#include "scheduler/trace_steps.h"
 
 static enum status sum_steps(const struct trace_run *run, struct trace_summary *summary)
 {
-    struct step_span *steps = NULL;
-    size_t most = 0;
-    size_t used = 0;
+    struct trace_step *steps = NULL;
+    size_t count = 0;
 
-    for (size_t index = 0; index < run->count; index++) {
-        most += run->ranks[index].count;
+    TRY(trace_steps_find(run, &steps, &count));
+    for (size_t index = 0; index < count; index++) {
+        summary->span_ns += (double)(steps[index].end_ns - steps[index].begin_ns);
     }
-    steps = calloc(most + 1, sizeof(*steps));
-    if (steps == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "trace: a summary of %zu spans", most);
-    }
-    for (size_t index = 0; index < run->count; index++) {
-        used = gather_steps(&run->ranks[index], steps, used);
-    }
-    add_spans(summary, steps, used);
+    summary->steps = (int32_t)count;
     free(steps);
     return STATUS_OK;
 }

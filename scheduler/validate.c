@@ -291,20 +291,18 @@ static enum status check_deadlock(const struct plan *plan, const struct plan_ind
     return status;
 }
 
-static enum status check_step(const struct plan *plan, int32_t rank)
+static enum status check_step(const struct plan *plan, const struct plan_index *index, int32_t rank)
 {
     const struct plan_line *line = &plan->lines[rank];
     bool trains = plan_trains(plan);
-    int32_t i;
+    int32_t step = index->ends[rank].step;
 
-    for (i = 0; i < line->count; i++) {
-        if (line->actions[i].kind == ACTION_STEP && (!trains || i + 1 < line->count)) {
-            return REFUSAL(plan, rank, i, "%s",
-                           trains ? "is not the last action of its rank"
-                                  : "has no place in a forward-only plan");
-        }
+    if (step != ACTION_NONE && (!trains || step + 1 < line->count)) {
+        return REFUSAL(plan, rank, step, "%s",
+                       trains ? "is not the last action of its rank"
+                              : "has no place in a forward-only plan");
     }
-    if (trains && (line->count == 0 || line->actions[line->count - 1].kind != ACTION_STEP)) {
+    if (trains && step == ACTION_NONE) {
         return REFUSAL_OF_RANK(plan, rank, "does not end with STEP");
     }
     return STATUS_OK;
@@ -329,20 +327,14 @@ static enum status check_reduce(const struct plan *plan, const struct plan_index
 {
     const struct plan_line *line = &plan->lines[rank];
     struct cell cell = {.plan = plan, .index = index, .rank = rank};
-    int32_t reduce = ACTION_NONE;
-    int32_t i;
+    int32_t reduce = index->ends[rank].reduce;
+    int32_t again = index->ends[rank].reduce_again;
 
-    for (i = 0; i < line->count; i++) {
-        if (line->actions[i].kind != ACTION_REDUCE) {
-            continue;
-        }
-        if (!plan_reduces(plan)) {
-            return REFUSAL(plan, rank, i, "has no place in this plan");
-        }
-        if (reduce != ACTION_NONE) {
-            return REFUSAL(plan, rank, i, "repeats action %d (REDUCE)", reduce);
-        }
-        reduce = i;
+    if (reduce != ACTION_NONE && !plan_reduces(plan)) {
+        return REFUSAL(plan, rank, reduce, "has no place in this plan");
+    }
+    if (again != ACTION_NONE) {
+        return REFUSAL(plan, rank, again, "repeats action %d (REDUCE)", reduce);
     }
     if (!plan_reduces(plan)) {
         return STATUS_OK;
@@ -400,13 +392,13 @@ static enum status check_ends(const struct plan *plan, const struct plan_index *
     int32_t rank;
 
     for (rank = 0; rank < plan->shape.ranks; rank++) {
-        TRY(check_step(plan, rank));
+        TRY(check_step(plan, index, rank));
         TRY(check_reduce(plan, index, rank));
     }
     return check_sync(plan, index);
 }
 
-static enum status validate_indexed(const struct plan *plan, const struct plan_index *index)
+enum status plan_validate_indexed(const struct plan *plan, const struct plan_index *index)
 {
     TRY(for_each_cell(plan, index, check_complete));
     TRY(for_each_cell(plan, index, check_precedence));
@@ -427,7 +419,7 @@ enum status plan_validate(const struct plan *lowered)
         return status_fail(STATUS_ERR_REFUSED, "validation: the plan is not lowered yet");
     }
     TRY(plan_index_init(&index, lowered));
-    status = validate_indexed(lowered, &index);
+    status = plan_validate_indexed(lowered, &index);
     plan_index_release(&index);
     return status;
 }

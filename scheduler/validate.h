@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "scheduler/plan.h"
+#include "scheduler/plan_index.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,6 +31,9 @@ extern "C" {
 /* STATUS_OK, or STATUS_ERR_REFUSED with one message: rank, index, action, what is wrong, and the
  * cycle where there is one. */
 enum status plan_validate(const struct plan *lowered);
+
+/* The same for whoever has an index of the lowered plan. */
+enum status plan_validate_indexed(const struct plan *lowered, const struct plan_index *index);
 
 #ifdef __cplusplus
 }

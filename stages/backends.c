@@ -46,11 +46,21 @@ backend_nccl_fn backend_nccl(void)
     return comm_nccl_open;
 }
 
+static bool has_nccl(void)
+{
+    return true;
+}
+
 #else
 
 backend_nccl_fn backend_nccl(void)
 {
     return NULL;
+}
+
+static bool has_nccl(void)
+{
+    return false;
 }
 
 #endif
@@ -60,6 +70,11 @@ int32_t backend_gpus(void)
     char words[LOOK_BYTES];
 
     return look(words, sizeof(words));
+}
+
+bool backend_plans_nccl(const struct device_backend *backend, int32_t local_ranks)
+{
+    return has_nccl() && !device_backend_tensors_are_here(backend) && backend_gpus() >= local_ranks;
 }
 
 int32_t backend_ordinal(int32_t local_rank)

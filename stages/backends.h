@@ -6,6 +6,7 @@
 #ifndef STAGES_BACKENDS_H
 #define STAGES_BACKENDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +42,10 @@ typedef enum status (*backend_nccl_fn)(const struct comm_nccl_config *config,
 /* comm_nccl_open() of a build that has NCCL, else NULL. Called before the process has a second thread: NCCL reads
  * the environment that is made here. */
 backend_nccl_fn backend_nccl(void);
+
+/* Whether this build has NCCL and this host a GPU for each of its `local_ranks` that compute on `backend`: then their data
+ * plane is its. */
+bool backend_plans_nccl(const struct device_backend *backend, int32_t local_ranks);
 
 /* What `auto` came to, and why: a sentence of at most `bytes`. "" where there was nothing to choose. */
 void backend_explain(const struct config *config, char *text, size_t bytes);

@@ -44,17 +44,20 @@ static float *whole_of(const struct buckets *buckets, const struct param *layer,
     return layer[i].own_grad ? buckets->whole[place][i] : layer[i].grad;
 }
 
-/* The own slice out of the bucket. */
+/* Of tensor i the own slice, out of the bucket. */
+static enum status keep_tensor(const struct buckets *buckets, const struct param *param, int i,
+                               int place)
+{
+    return param->own_grad ? device_copy(buckets->device, param->grad,
+                                         buckets->whole[place][i] + param->own_first,
+                                         param->own_elems * sizeof(float))
+                           : STATUS_OK;
+}
+
 static enum status keep_own(const struct buckets *buckets, const struct param *layer, int place)
 {
     for (int i = 0; i < LAYER_TENSORS; i++) {
-        const struct param *param = &layer[i];
-
-        if (param->own_grad) {
-            TRY(device_copy(buckets->device, param->grad,
-                            buckets->whole[place][i] + param->own_first,
-                            param->own_elems * sizeof(float)));
-        }
+        TRY(keep_tensor(buckets, &layer[i], i, place));
     }
     return STATUS_OK;
 }
@@ -63,6 +66,19 @@ static enum status keep_own(const struct buckets *buckets, const struct param *l
 static const struct param *layer_at(const struct buckets *buckets, int32_t number)
 {
     return &buckets->params->table[buckets->layers[number]];
+}
+
+/* Queued: the sums of the layer that is in the bucket have ended, and its own slice is where it belongs. */
+static enum status empty_bucket(struct buckets *buckets, int place)
+{
+    const int32_t number = buckets->held[place];
+
+    if (!buckets->queued || number < 0) {
+        return STATUS_OK;
+    }
+    TRY(comm_group_join(buckets->group, buckets->calls[place]));
+    buckets->held[place] = -1;
+    return keep_own(buckets, layer_at(buckets, number), place);
 }
 
 /* On the thread, or without one on the owner's. */
@@ -84,7 +100,7 @@ static enum status sum_layer(struct buckets *buckets, int32_t number, int place)
     }
     TRY(comm_reduce_scatter_pieces(buckets->group, pieces, count, buckets->cancel,
                                    buckets->deadline_ns));
-    TRY(keep_own(buckets, layer, place));
+    TRY(buckets->queued ? STATUS_OK : keep_own(buckets, layer, place));
     sum->end_ns = clock_now_ns();
     buckets->sum_count++;
     return STATUS_OK;
@@ -120,6 +136,14 @@ static enum status wait_for(struct buckets *buckets, int64_t given)
     return status;
 }
 
+static enum status clear_tensor(const struct buckets *buckets, const struct param *param, int i,
+                                int place)
+{
+    return param->own_grad ? device_zero(buckets->device, buckets->whole[place][i],
+                                         param->elems * sizeof(float))
+                           : STATUS_OK;
+}
+
 /* Before W of the layer: its bucket is free, and zero, as W adds to it. */
 static enum status begin_layer(void *context, int32_t number, int32_t layer)
 {
@@ -132,11 +156,9 @@ static enum status begin_layer(void *context, int32_t number, int32_t layer)
     }
     place = layer % buckets->count;
     TRY(wait_for(buckets, buckets->given[place]));
+    TRY(empty_bucket(buckets, place));
     for (int i = 0; i < LAYER_TENSORS; i++) {
-        if (tensors[i].own_grad) {
-            TRY(device_zero(buckets->device, buckets->whole[place][i],
-                            tensors[i].elems * sizeof(float)));
-        }
+        TRY(clear_tensor(buckets, &tensors[i], i, place));
     }
     return STATUS_OK;
 }
@@ -149,6 +171,13 @@ static enum status end_layer(void *context, int32_t number, int32_t layer)
     if (buckets->thread != NULL) {
         buckets->all_given = reduce_thread_give(buckets->thread, number * BUCKETS_MOST + place);
         buckets->given[place] = buckets->all_given;
+        return STATUS_OK;
+    }
+    if (buckets->queued) {
+        TRY(sum_layer(buckets, number, place));
+        buckets->calls[place] = comm_group_calls(buckets->group);
+        buckets->held[place] = number;
+        buckets->all_given++;
         return STATUS_OK;
     }
     control_waits(buckets->control, true);
@@ -172,7 +201,11 @@ enum status buckets_prepare(struct buckets *buckets, const struct params *params
     }
     parameters_index_layers(params, shape->L, buckets->layers);
     carve(buckets, parameters_any_layer(params, shape->L));
-    return buckets->overlaps
+    for (int place = 0; place < BUCKETS_MOST; place++) {
+        buckets->held[place] = -1;
+    }
+    buckets->queued = buckets->overlaps && !device_tensors_are_here(buckets->device);
+    return buckets->overlaps && !buckets->queued
                ? reduce_thread_open(sum_item, buckets, (int32_t)shape->L, &buckets->thread)
                : STATUS_OK;
 }
@@ -204,7 +237,13 @@ const struct chunk_hook *buckets_hook(const struct buckets *buckets)
 
 enum status buckets_finish(struct buckets *buckets)
 {
-    return wait_for(buckets, buckets->all_given);
+    if (!buckets->queued) {
+        return wait_for(buckets, buckets->all_given);
+    }
+    for (int place = 0; place < BUCKETS_MOST; place++) {
+        TRY(empty_bucket(buckets, place));
+    }
+    return comm_group_join(buckets->group, comm_group_calls(buckets->group));
 }
 
 void buckets_release(struct buckets *buckets)

@@ -9,7 +9,8 @@
  *               memory than whole gradients. With more micro-batches there is nothing to sum before the
  *               last W has ended (stages/replicas.h).
  *   overlap     parallel.overlap_grad_reduce: as soon as W of a layer has ended for the last time in
- *               a step, a thread of its own sums it, while the backward goes on.
+ *               a step, a thread of its own sums it, while the backward goes on; between GPUs over NCCL a
+ *               stream of the group's does, and the own slice is taken from a bucket when the next layer needs it.
  *
  * What takes part is what W alone adds to: weight matrices of layers. Biases, norms, embeddings and a
  * head become sums in REDUCE (replicas_reduce()), which first waits for all layers here. The sums have
@@ -62,10 +63,13 @@ struct buckets {
     struct arena arena;          /* owns: the buckets */
     float *whole[BUCKETS_MOST][LAYER_TENSORS];
     int32_t *layers;              /* owns; by number: where its tensors begin in the table, or -1 */
-    struct reduce_thread *thread; /* owns; where it overlaps */
+    struct reduce_thread *thread; /* owns; where it overlaps on one */
+    bool queued;                  /* it overlaps on a stream of the group's, without a thread */
     int64_t given[BUCKETS_MOST];  /* to the thread, when this bucket was last; 0: never */
-    int64_t all_given;
-    int64_t deadline_ns;     /* of the run */
+    int64_t all_given;            /* to the thread, or to the stream */
+    uint64_t calls[BUCKETS_MOST]; /* queued: of the group, when this bucket was last, */
+    int32_t held[BUCKETS_MOST];   /* and the layer whose sums are still in it, or -1 */
+    int64_t deadline_ns;          /* of the run */
     struct bucket_sum *sums; /* owns; of the run, sum_count of them; seen after buckets_finish() */
     int32_t sum_count;
     struct chunk_hook hook;
@@ -82,8 +86,8 @@ bool buckets_save(struct buckets *buckets, int32_t layers, int32_t chunk_layers,
 void buckets_measure(struct buckets *buckets, const struct params *params,
                      const struct model_shape *shape);
 
-/* Places the buckets in the shared block's memory that the arena has been given, and starts the thread; `overlaps`,
- * group, control and cancel are set. Borrows `params` until release. */
+/* Places the buckets in the shared block's memory that the arena has been given, and starts the thread, where it overlaps
+ * and tensors are the host's; `overlaps`, device, group, control and cancel are set. Borrows `params` until release. */
 enum status buckets_prepare(struct buckets *buckets, const struct params *params,
                             const struct model_shape *shape);
 

@@ -170,6 +170,14 @@ static void note_replicas(const struct config *config, char *text, size_t text_b
                        "parallel.zero_stage %lld does nothing: with parallel.dp 1 there are no "
                        "replicas to share with",
                        (long long)stage);
+    } else if (stage >= 2 && config->parallel.sequence_slices > 1) {
+        (void)snprintf(text, text_bytes,
+                       "parallel.zero_stage %lld shares out %s, and no gradients: with "
+                       "parallel.sequence_slices %lld a replica adds up its own slices before "
+                       "replicas are summed, for the bits of stage 0",
+                       (long long)stage,
+                       stage == 2 ? "what stage 1 does" : "the weights of layers too",
+                       (long long)config->parallel.sequence_slices);
     } else if (stage >= 2 && config->train.num_microbatches > 1) {
         (void)snprintf(
             text, text_bytes,
@@ -225,10 +233,23 @@ static void note_loss_scale(const struct config *config, char *text, size_t text
     }
 }
 
+static void note_in_flight(const struct config *config, char *text, size_t text_bytes)
+{
+    const struct config_parallel *parallel = &config->parallel;
+
+    if (parallel->extra_in_flight > parallel->pp - 1) {
+        (void)snprintf(text, text_bytes,
+                       "parallel.extra_in_flight %lld is no more than %lld: with parallel.pp %lld "
+                       "no stage waits for more",
+                       (long long)parallel->extra_in_flight, (long long)(parallel->pp - 1),
+                       (long long)parallel->pp);
+    }
+}
+
 bool config_note(const struct config *config, int32_t index, char *text, size_t text_bytes)
 {
     static void (*const notes[])(const struct config *, char *, size_t) = {
-        note_replicas, note_overlap, note_rows, note_weight_decay, note_loss_scale};
+        note_replicas, note_overlap, note_rows, note_weight_decay, note_loss_scale, note_in_flight};
 
     text[0] = '\0';
     for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]); i++) {
@@ -261,11 +282,13 @@ void config_plan_shape(const struct config *config, struct plan_shape *shape_out
     memset(shape_out, 0, sizeof(*shape_out));
     shape_out->schedule = parallel->schedule;
     shape_out->ranks = (int32_t)parallel->pp;
-    shape_out->microbatches = (int32_t)config->train.num_microbatches;
+    shape_out->microbatches = (int32_t)(config->train.num_microbatches * parallel->sequence_slices);
+    shape_out->sequence_slices = (int32_t)parallel->sequence_slices;
     shape_out->virtual_stages = (int32_t)parallel->virtual_stages;
+    shape_out->extra_in_flight = (int32_t)parallel->extra_in_flight;
     shape_out->lane_depth = (int32_t)parallel->lane_depth;
     shape_out->early_send = parallel->early_send != CONFIG_FALSE;
-    /* Where a plan from a file has both ends on one rank, nothing is synced (plan_syncs()). */
+    /* Where both ends are on one rank, as on a V, nothing is synced (plan_syncs()). */
     shape_out->embedding_sync = config->model.tied_embeddings && parallel->pp > 1;
     shape_out->reduce = parallel->dp > 1 || config_splits_rows(config);
     shape_out->gather = parallel->dp > 1 && parallel->zero_stage == 3;

@@ -90,6 +90,8 @@ struct config_parallel {
     enum schedule schedule;
     char schedule_file[CONFIG_TEXT_BYTES]; /* PATH of file:PATH; "" for a schedule by name */
     enum config_auto early_send;
+    int64_t sequence_slices;                      /* k of seq1f1b; 1: sequences are whole */
+    int64_t extra_in_flight;                      /* 0 but with schedules that can have more */
     int64_t lane_depth;                           /* auto is 2 */
     int64_t layers_per_stage[CONFIG_STAGES_MOST]; /* resolved: pp·virtual_stages counts */
     bool sequence_parallel;                       /* of nothing where tp is 1 */
@@ -175,6 +177,7 @@ struct config_trace {
     int64_t first_step;
     int64_t last_step; /* INT64_MAX: all */
     int64_t max_mb;
+    bool nvtx;
 };
 
 struct config_control {
@@ -229,7 +232,7 @@ struct grid_shape config_grid_shape(const struct config *config);
 
 /* The plan's shape: a tied embedding whose two ends are on different ranks asks for the embedding
  * sync, dp > 1 for the reduction over replicas, and so do rows of their own for that over shards;
- * early_send auto is true. */
+ * early_send auto is true, and the placement that of the schedule. */
 void config_plan_shape(const struct config *config, struct plan_shape *shape_out);
 
 #ifdef __cplusplus

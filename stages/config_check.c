@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stages/config_layers.h"
+
 #define BYTE_VOCABULARY 256
 #define LIST_BYTES      256
 
@@ -168,14 +170,6 @@ static enum status check_data(const struct config_draft *draft, struct config *c
     return STATUS_OK;
 }
 
-/* Even: counts differ by at most 1, the last ones have fewer. */
-static void split_evenly(int64_t layers, int64_t stages, int64_t *counts)
-{
-    for (int64_t i = 0; i < stages; i++) {
-        counts[i] = layers / stages + (i < layers % stages ? 1 : 0);
-    }
-}
-
 static enum status check_layers(const struct config_draft *draft, struct config *config)
 {
     int64_t *counts = config->parallel.layers_per_stage;
@@ -190,8 +184,7 @@ static enum status check_layers(const struct config_draft *draft, struct config 
     }
     memset(counts + given, 0, (size_t)(CONFIG_STAGES_MOST - given) * sizeof(*counts));
     if (given == 0) {
-        split_evenly(layers, stages, counts);
-        return STATUS_OK;
+        return config_split_layers(config);
     }
     if (given != stages) {
         return status_fail(STATUS_ERR_REFUSED,
@@ -301,26 +294,49 @@ static enum status check_extents(const struct config_draft *draft, const struct 
     return STATUS_OK;
 }
 
+/* Whether the schedule has an order of so many chunks, and of more micro-batches in flight. */
+static enum status check_schedule(const struct config_draft *draft,
+                                  const struct config_parallel *parallel)
+{
+    const char *key =
+        config_draft_given(draft, "parallel", "virtual_stages") ? "virtual_stages" : "schedule";
+    bool two = schedule_takes_chunks(parallel->schedule, 2);
+    char list[LIST_BYTES];
+
+    if (!schedule_takes_chunks(parallel->schedule, (int32_t)parallel->virtual_stages)) {
+        return status_fail(
+            STATUS_ERR_REFUSED,
+            "%s: parallel.virtual_stages: %" PRId64
+            " is not legal with parallel.schedule %s, which has %s: set it to %d; schedules with "
+            "%" PRId64 ": %s",
+            config_draft_place(draft, "parallel", key), parallel->virtual_stages,
+            schedule_text(parallel->schedule), schedule_chunks_text(parallel->schedule),
+            two ? 2 : 1, parallel->virtual_stages,
+            schedule_list((int32_t)parallel->virtual_stages, list, sizeof(list)));
+    }
+    if (parallel->extra_in_flight > 0 && !schedule_takes_extra(parallel->schedule)) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: parallel.extra_in_flight: %" PRId64
+                           ", but parallel.schedule %s has no such freedom: set it to 0; 1f1b has "
+                           "it",
+                           config_draft_place(draft, "parallel", "extra_in_flight"),
+                           parallel->extra_in_flight, schedule_text(parallel->schedule));
+    }
+    return STATUS_OK;
+}
+
 static enum status check_parallel(const struct config_draft *draft, struct config *config)
 {
     struct config_parallel *parallel = &config->parallel;
 
     TRY(check_extents(draft, config));
     TRY(check_shards(draft, config));
-    if (parallel->virtual_stages > 1 && parallel->schedule != SCHEDULE_INTERLEAVED_1F1B &&
-        parallel->schedule != SCHEDULE_FILE) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "%s: parallel.virtual_stages: %" PRId64
-                           " is not legal with parallel.schedule %s, which has one chunk a rank; "
-                           "schedules with more, legal now: interleaved_1f1b, file:PATH",
-                           config_draft_place(draft, "parallel", "virtual_stages"),
-                           parallel->virtual_stages, schedule_text(parallel->schedule));
-    }
+    TRY(check_schedule(draft, parallel));
     if (parallel->lane_depth == CONFIG_DERIVE) {
         parallel->lane_depth = 2;
     }
-    TRY(check_layers(draft, config));
-    return check_recompute(draft, config);
+    TRY(check_recompute(draft, config));
+    return check_layers(draft, config);
 }
 
 static enum status check_directories(const struct config_draft *draft, struct config *config)
@@ -378,6 +394,7 @@ enum status config_check(const struct config_draft *draft, struct config *config
     TRY(check_parallel(draft, config));
     TRY(config_check_batch(draft, config));
     TRY(config_check_rows(draft, config));
+    TRY(config_check_slices(draft, config));
     TRY(config_check_optimizer(draft, config));
     TRY(config_check_precision(draft, config));
     return check_run(draft, config);

@@ -24,6 +24,9 @@ enum status config_check_batch(const struct config_draft *draft, struct config *
 /* Own rows of tensor-parallel shards; after the batch keys are known. */
 enum status config_check_rows(const struct config_draft *draft, const struct config *config);
 
+/* Slices of a sequence, and what has to go with them. */
+enum status config_check_slices(const struct config_draft *draft, const struct config *config);
+
 /* The schedules of learning rate and weight decay; after the run's steps are known. */
 enum status config_check_optimizer(const struct config_draft *draft, struct config *config);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "stages/config.h"
+#include "stages/model/slices.h"
 
 /* A layer count, a head count and the like: above any model, and products of three still fit. */
 #define MANY  ((int64_t)1 << 20)
@@ -21,15 +22,15 @@
 static const struct config_choice schedules[] = {{"gpipe", SCHEDULE_GPIPE},
                                                  {"1f1b", SCHEDULE_1F1B},
                                                  {"interleaved_1f1b", SCHEDULE_INTERLEAVED_1F1B},
-                                                 {"bfs", CONFIG_LATER},
-                                                 {"zb_h1", CONFIG_LATER},
-                                                 {"zb_h2", CONFIG_LATER},
-                                                 {"izb", CONFIG_LATER},
-                                                 {"zb_v", CONFIG_LATER},
-                                                 {"v_half", CONFIG_LATER},
-                                                 {"v_min", CONFIG_LATER},
-                                                 {"seq1f1b", CONFIG_LATER},
-                                                 {"auto", CONFIG_LATER},
+                                                 {"bfs", SCHEDULE_BFS},
+                                                 {"zb_h1", SCHEDULE_ZB_H1},
+                                                 {"zb_h2", SCHEDULE_ZB_H2},
+                                                 {"izb", SCHEDULE_IZB},
+                                                 {"zb_v", SCHEDULE_ZB_V},
+                                                 {"v_half", SCHEDULE_V_HALF},
+                                                 {"v_min", SCHEDULE_V_MIN},
+                                                 {"seq1f1b", SCHEDULE_SEQ1F1B},
+                                                 {"auto", SCHEDULE_AUTO},
                                                  NO_CHOICE};
 static const struct config_choice autos[] = {
     {"auto", CONFIG_AUTO}, {"true", CONFIG_TRUE}, {"false", CONFIG_FALSE}, NO_CHOICE};
@@ -132,24 +133,36 @@ static const struct config_key keys[] = {
         "replicas of the pipeline; pp x tp x dp is the number of ranks",
         BETWEEN(1, CONFIG_GROUP_MOST), LAYOUT),
     KEY(parallel, virtual_stages, CONFIG_INT, "1",
-        "chunks of layers on each pipeline rank; more than 1 with interleaved_1f1b and file:PATH",
+        "chunks of layers on each pipeline rank: any number with interleaved_1f1b, bfs, izb and "
+        "file:PATH, 2 with zb_v, v_half and v_min, else 1",
         BETWEEN(1, CONFIG_STAGES_MOST), LAYOUT),
     KEY(parallel, schedule, CONFIG_CHOICE, "1f1b",
-        "order of forwards and backwards, or a file with a line of actions for each pipeline rank; "
-        "`weir plan` draws it",
+        "order of forwards and backwards, or a file with a line of actions for each pipeline rank: "
+        "gpipe all F, then all B; 1f1b in turn, fewest activations; interleaved_1f1b the same over "
+        "several chunks, less bubble and more messages; bfs chunk after chunk; zb_h1 and izb put "
+        "weight gradients off into the bubble; zb_h2 too, with twice the activations; zb_v on a V "
+        "of two chunks, which v_half and v_min run with a half and a third of the activations; "
+        "auto "
+        "is the shortest that a search finds inside train.memory_limit, for costs by FLOPs; `weir "
+        "plan` draws it",
         ONE_OF(schedules), OR_FILE(SCHEDULE_FILE, offsetof(struct config, parallel.schedule_file))),
     KEY(parallel, early_send, CONFIG_CHOICE, "auto",
         "send the input's gradient before the weights' gradient is computed; auto is true",
         ONE_OF(autos)),
-    LATER(parallel, extra_in_flight, CONFIG_INT, "0",
-          "micro-batches in flight beyond what the schedule asks for", BETWEEN(0, MANY)),
-    LATER(parallel, sequence_slices, CONFIG_INT, "1",
-          "slices of a sequence that the pipeline takes in turn", BETWEEN(1, MANY)),
+    KEY(parallel, extra_in_flight, CONFIG_INT, "0",
+        "1f1b: micro-batches that a stage begins beyond what the schedule asks for, against slow "
+        "messages; pp - 1 are as many as help, each takes memory",
+        BETWEEN(0, MANY)),
+    KEY(parallel, sequence_slices, CONFIG_INT, "1",
+        "slices of a sequence that the pipeline takes in turn, with seq1f1b",
+        BETWEEN(1, SLICES_MOST)),
     KEY(parallel, lane_depth, CONFIG_INT, "auto",
         "landing buffers beyond what the plan holds anyway; auto is 2", BETWEEN(1, 1024),
         WORD("auto", CONFIG_DERIVE)),
     KEY(parallel, layers_per_stage, CONFIG_COUNTS, "auto",
-        "layers of each virtual stage in model order; auto is even, the last ones fewer",
+        "layers of each virtual stage in model order; auto makes the FLOPs of ranks even, "
+        "embedding "
+        "and head counted, the last ones fewer layers",
         BETWEEN(0, MANY), WORD("auto", CONFIG_DERIVE), LAYOUT),
     KEY(parallel, sequence_parallel, CONFIG_BOOL, "false",
         "each tensor-parallel shard has 1/tp of the rows outside the products: layer norms, "
@@ -302,7 +315,7 @@ static const struct config_key keys[] = {
     KEY(trace, last_step, CONFIG_INT, "all", "last step of the trace", BETWEEN(1, STEPS),
         WORD("all", INT64_MAX)),
     KEY(trace, max_mb, CONFIG_INT, "64", "megabytes of trace a rank", BETWEEN(1, MANY)),
-    LATER(trace, nvtx, CONFIG_BOOL, "false", "ranges for NVIDIA's profilers", PLAIN),
+    KEY(trace, nvtx, CONFIG_BOOL, "false", "ranges for NVIDIA's profilers, on GPUs", PLAIN),
 
     LATER(control, bind, CONFIG_CHOICE, "local", "who may reach the control plane", ONE_OF(binds)),
     LATER(control, port, CONFIG_INT, "0", "of the control plane; 0 is a socket of this host",

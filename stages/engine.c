@@ -21,6 +21,23 @@ static enum status take_batch(struct engine *engine, struct loader *loader,
     return loader_take(loader, engine->cancel, clock_deadline(ENGINE_WAIT_S), batch_out);
 }
 
+/* A step that waits for its data says so in the trace. */
+static enum status take_training_batch(struct engine *engine, struct loader_batch *batch_out)
+{
+    struct span span = {.begin_ns = clock_now_ns(), .kind = TRACE_DATA};
+
+    TRY(take_batch(engine, engine->loader, batch_out));
+    span.end_ns = clock_now_ns();
+    for (int arg = 0; arg < SPAN_ARGS; arg++) {
+        span.args[arg] = ACTION_NONE;
+    }
+    span.args[TRACE_ARG_STEP] = (int32_t)engine->attempts;
+    if (span.end_ns - span.begin_ns > STAGE_WORKER_WAIT_SPAN_NS) {
+        span_ring_put(&engine->spans, &span);
+    }
+    return STATUS_OK;
+}
+
 static void report_phase(struct engine *engine, enum update_phase phase)
 {
     struct control_progress progress = {
@@ -81,7 +98,7 @@ enum status engine_step(struct engine *engine)
     };
 
     report_phase(engine, UPDATE_PHASE_STEP);
-    TRY(take_batch(engine, engine->loader, &run.batch));
+    TRY(take_training_batch(engine, &run.batch));
     update->targets = update->outcome.next_targets;
     update->empty = update->targets == 0;
     run.loss_seed =

@@ -37,6 +37,7 @@
 #include "stages/model/gathered.h"
 #include "stages/replicas.h"
 #include "stages/resume.h"
+#include "stages/tied_lanes.h"
 #include "stages/traffic.h"
 #include "stages/update.h"
 #include "stages/worker.h"
@@ -119,7 +120,9 @@ struct engine {
     struct replicas replicas;
     struct control *control;
     struct comm *comm; /* NULL where the world is 1 */
+    bool nccl;         /* it is that of collectives/cuda */
     struct embedding_sync *sync;
+    struct tied_lanes tied; /* the other way that the embedding goes */
     struct dataset *dataset;
     struct manifest_sum fingerprint; /* of the training set's file, on rank 0 */
     struct loader *loader;

@@ -3,18 +3,41 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "scheduler/prove.h"
 #include "stages/backends.h"
 #include "stages/engine.h"
 #include "stages/engine_start.h"
+#include "stages/plan_search.h"
 #include "tensor/stream.h"
 
-enum status engine_make_plans(struct engine *engine)
+/* Every rank looks for the plan itself, and finds the same one. */
+static enum status find_plan(struct engine *engine, int32_t local_ranks)
+{
+    struct search_result found;
+    char text[256];
+    enum status status;
+
+    TRY(plan_search_run(engine->config, local_ranks, &found));
+    plan_search_print(&found, "by FLOPs", text, sizeof(text));
+    if (engine->grid.rank == 0) {
+        log_info("schedule auto: %s", text);
+    }
+    status = plan_prove_made(&found.plan, &engine->plan);
+    search_result_release(&found);
+    return status;
+}
+
+enum status engine_make_plans(struct engine *engine, int32_t local_ranks)
 {
     struct plan_shape shape;
 
     config_plan_shape(engine->config, &shape);
-    TRY(plan_prove(&shape, engine->config->parallel.schedule_file, &engine->plan));
+    if (shape.schedule == SCHEDULE_AUTO) {
+        TRY(find_plan(engine, local_ranks));
+    } else {
+        TRY(plan_prove(&shape, engine->config->parallel.schedule_file, &engine->plan));
+    }
     return plan_prove_evaluation(engine->plan, &engine->evaluation);
 }
 
@@ -32,15 +55,58 @@ int engine_threads(const struct config *config, int32_t local_ranks)
     return threads > STREAM_MAX_THREADS ? STREAM_MAX_THREADS : (int)threads;
 }
 
-bool engine_overlaps_reduce(const struct config *config, const struct device_backend *backend,
-                            int32_t local_ranks)
+/* The same on every rank, where hosts are alike. */
+enum status engine_choose_plane(struct engine *engine, const struct engine_options *options)
 {
+    const bool device = !device_backend_tensors_are_here(engine->backend);
+
+    engine->nccl = device && (options->plane == ENGINE_PLANE_NCCL ||
+                              (options->plane == ENGINE_PLANE_AUTO && options->open_nccl != NULL &&
+                               options->gpus >= options->local_ranks));
+    return !engine->nccl || options->open_nccl != NULL
+               ? STATUS_OK
+               : status_fail(STATUS_ERR_UNSUPPORTED,
+                             "the data plane of rank %d: NCCL, which this build is without",
+                             options->rank);
+}
+
+/* embedding_sync auto: the data plane where a pair sends more than this each way in a step. */
+#define ZMQ_MOST_BYTES ((size_t)64 << 20)
+
+/* Of the first shard and replica, which have no smaller slice than another: so all decide alike. */
+bool engine_ties_over_plane(const struct engine *engine)
+{
+    const enum config_embedding_sync way = engine->config->parallel.embedding_sync;
+    const bool here = device_backend_tensors_are_here(engine->backend);
+    const size_t shards = engine->shape.shards;
+    size_t first = 0;
+    size_t elems = 0;
+
+    if (!plan_syncs(engine->plan) || way == EMBEDDING_SYNC_ZMQ) {
+        return false;
+    }
+    comm_slice((engine->shape.V + shards - 1) / shards * engine->shape.C, engine->grid.shape.dp, 0,
+               &first, &elems);
+    return way == EMBEDDING_SYNC_DATA_PLANE ||
+           ((here || engine->nccl) && elems * sizeof(float) > ZMQ_MOST_BYTES);
+}
+
+bool engine_ties_by_lanes(const struct engine *engine)
+{
+    return !device_backend_tensors_are_here(engine->backend) && engine_ties_over_plane(engine);
+}
+
+bool engine_overlaps_reduce(const struct engine *engine, int32_t local_ranks)
+{
+    const struct config *config = engine->config;
     enum config_auto asked = config->parallel.overlap_grad_reduce;
     long busy = (long)local_ranks * (engine_threads(config, local_ranks) + 1);
 
-    if (config->parallel.dp == 1 || config->parallel.zero_stage == 0 ||
-        !device_backend_tensors_are_here(backend)) {
+    if (config->parallel.dp == 1 || config->parallel.zero_stage == 0) {
         return false;
+    }
+    if (!device_backend_tensors_are_here(engine->backend)) {
+        return engine->nccl && asked != CONFIG_FALSE;
     }
     return asked == CONFIG_AUTO ? busy <= sysconf(_SC_NPROCESSORS_ONLN) : asked == CONFIG_TRUE;
 }
@@ -59,8 +125,9 @@ enum status engine_measure_rank(const struct config *config, const struct plan *
     enum status status = STATUS_OK;
 
     TRY(grid_init(&engine.grid, &shape, rank, shape.pp * shape.tp * shape.dp));
+    engine.nccl = backend_plans_nccl(engine.backend, local_ranks);
     engine.replicas = replicas_of(config, engine.grid.dp);
-    engine.buckets.overlaps = engine_overlaps_reduce(config, engine.backend, local_ranks);
+    engine.buckets.overlaps = engine_overlaps_reduce(&engine, local_ranks);
     engine.workspace.tp = (struct tensor_parallel){.size = shape.tp, .index = engine.grid.tp};
     model_shape_of(config, engine.grid.tp, &engine.shape);
     status = engine_measure_memory(&engine);
@@ -108,8 +175,7 @@ static enum status check_memory(const struct engine *job, int32_t local_ranks)
     return status;
 }
 
-enum status engine_check_backend(const struct config *config, const struct plan *plan,
-                                 const struct device_backend *backend)
+enum status engine_check_backend(const struct config *config, const struct device_backend *backend)
 {
     int64_t heads = config->model.num_heads;
     size_t head_size = (size_t)(config->model.hidden_size / heads);
@@ -121,11 +187,17 @@ enum status engine_check_backend(const struct config *config, const struct plan 
                            "%zu",
                            heads, head_size, most);
     }
-    if (config->parallel.embedding_sync == EMBEDDING_SYNC_DATA_PLANE && plan_syncs(plan) &&
-        !device_backend_tensors_are_here(backend)) {
+    if (config->parallel.sequence_slices > 1 && !device_backend_tensors_are_here(backend)) {
         return status_fail(STATUS_ERR_REFUSED,
-                           "parallel.embedding_sync: data_plane: on a GPU the tied embedding "
-                           "travels by zmq");
+                           "parallel.sequence_slices: %" PRId64
+                           ": on a GPU sequences are whole; set it to 1, or parallel.device to cpu",
+                           config->parallel.sequence_slices);
+    }
+    if (config->trace.nvtx && !device_backend_has_ranges(backend)) {
+        return status_fail(
+            STATUS_ERR_REFUSED,
+            "trace.nvtx: true: NVIDIA's profilers look at GPUs, and this run computes "
+            "on CPUs; legal here: false");
     }
     return STATUS_OK;
 }
@@ -140,10 +212,10 @@ enum status engine_check(const struct config *config, int32_t local_ranks)
     enum status status = backend_choose(config, &backend);
 
     if (status >= 0) {
-        status = engine_make_plans(&job);
+        status = engine_make_plans(&job, local_ranks);
     }
     if (status >= 0) {
-        status = engine_check_backend(config, job.plan, backend);
+        status = engine_check_backend(config, backend);
     }
     if (status >= 0 && config->train.memory_limit > 0) {
         status = check_memory(&job, local_ranks);

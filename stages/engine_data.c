@@ -77,7 +77,8 @@ void engine_plan_inputs(struct engine *engine)
 {
     const struct loader_config loader = loader_of(engine);
 
-    inputs_measure(&engine->inputs, &loader, !device_backend_tensors_are_here(engine->backend));
+    inputs_measure(&engine->inputs, &loader, &engine->shape.slices,
+                   !device_backend_tensors_are_here(engine->backend));
 }
 
 size_t engine_data_bytes(const struct engine *engine)

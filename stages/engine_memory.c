@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "mixedprec/grad_norm.h"
+#include "scheduler/sequences.h"
 #include "stages/engine_data.h"
 #include "stages/engine_start.h"
 #include "tensor/kernels.h"
@@ -24,13 +25,15 @@ static enum status plan_chunk(struct engine *engine, int32_t stage)
     const struct plan_buffers *training = plan_buffers_of(engine->plan, engine->grid.pp, place);
     const struct plan_buffers *evaluating =
         plan_buffers_of(engine->evaluation, engine->grid.pp, place);
+    int32_t sequences = larger(plan_sequences(engine->plan, engine->grid.pp, place),
+                               plan_sequences(engine->evaluation, engine->grid.pp, place));
     struct chunk_range range;
 
     own->virtual_stage = stage;
     chunk_range_of(engine->config, stage, &range);
     TRY(parameters_add(&engine->params, &engine->shape, &range));
     return chunk_init(&own->chunk, &engine->shape, &range,
-                      larger(training->slots, evaluating->slots), training->gradients,
+                      larger(training->slots, evaluating->slots), training->gradients, sequences,
                       &engine->workspace, engine->device);
 }
 
@@ -82,10 +85,13 @@ static void carve_embedding(struct engine *engine)
 
     head_memory_carve(&engine->head, &engine->shape, engine_has_embedding(engine),
                       engine_has_head(engine));
-    if (plan_syncs(engine->plan) && engine_has_embedding(engine)) {
+    if (!plan_syncs(engine->plan) || engine_ties_by_lanes(engine)) {
+        return; /* a landing buffer of a lane takes what arrives */
+    }
+    if (engine_has_embedding(engine)) {
         engine->head_landing = arena_take_floats(&engine->landing, wte->own_elems);
     }
-    if (plan_syncs(engine->plan) && !device_backend_tensors_are_here(engine->backend)) {
+    if (!device_backend_tensors_are_here(engine->backend)) {
         carve_staging(engine, wte);
     }
 }
@@ -105,15 +111,21 @@ static void add_chunk_rows(struct engine *engine)
     size_t stashes = 0;
     size_t kept = 0;
     size_t again = 0;
+    size_t keys = 0;
+    size_t key_sums = 0;
 
     for (int32_t i = 0; i < engine->chunk_count; i++) {
         stashes += engine->chunks[i].chunk.stash.planned_bytes;
         kept += engine->chunks[i].chunk.kept.planned_bytes;
         again += engine->chunks[i].chunk.again.planned_bytes;
+        keys += engine->chunks[i].chunk.sequence_keys.planned_bytes;
+        key_sums += engine->chunks[i].chunk.key_sums.planned_bytes;
     }
     memory_add(&engine->memory, MEMORY_STASHES, stashes);
     memory_add(&engine->memory, MEMORY_DY, kept);
     memory_add(&engine->memory, MEMORY_RECOMPUTED, again);
+    memory_add(&engine->memory, MEMORY_KEYS, keys);
+    memory_add(&engine->memory, MEMORY_KEY_SUMS, key_sums);
 }
 
 /* Told once for the job: what there is, and where. */
@@ -142,7 +154,10 @@ static enum status fill_table(struct engine *engine)
 {
     struct memory_table *memory = &engine->memory;
     size_t data_bytes = 0;
+    size_t tied_out = 0;
+    size_t tied_in = 0;
 
+    engine_tied_bytes(engine, &tied_out, &tied_in);
     TRY(engine_plan_data(engine, &data_bytes));
     memory->parameters = engine->params.elems;
     memory_add(memory, MEMORY_LIBRARY,
@@ -154,7 +169,7 @@ static enum status fill_table(struct engine *engine)
     memory_add(memory, MEMORY_GRADIENTS, engine->params.gradients.planned_bytes);
     memory_add(memory, MEMORY_MOMENTS, engine->params.moments.planned_bytes);
     memory_add(memory, MEMORY_HEAD, engine->head.arena.planned_bytes);
-    memory_add(memory, MEMORY_EMBEDDING, engine->landing.planned_bytes);
+    memory_add(memory, MEMORY_EMBEDDING, engine->landing.planned_bytes + tied_in);
     add_chunk_rows(engine);
     memory_add(memory, MEMORY_BUCKETS, engine->buckets.arena.planned_bytes);
     memory_add(memory, MEMORY_GATHERED, engine->gathered.arena.planned_bytes);
@@ -238,7 +253,8 @@ size_t engine_used_bytes(const struct engine *engine)
     for (int32_t i = 0; i < engine->chunk_count; i++) {
         const struct chunk *chunk = &engine->chunks[i].chunk;
 
-        bytes += chunk->stash.used_bytes + chunk->kept.used_bytes + chunk->again.used_bytes;
+        bytes += chunk->stash.used_bytes + chunk->kept.used_bytes + chunk->again.used_bytes +
+                 chunk->sequence_keys.used_bytes + chunk->key_sums.used_bytes;
     }
     bytes += (size_t)stream_threads(stream) * stream_scratch_floats(stream) * sizeof(float);
     return bytes + (engine->comm != NULL ? comm_reserved_bytes(engine->comm) : 0);

@@ -27,6 +27,36 @@ static void describe_pieces(int32_t pieces, char *text, size_t text_bytes)
     }
 }
 
+static bool is_work(const struct action *action)
+{
+    return action->kind == ACTION_F || action->kind == ACTION_I || action->kind == ACTION_W ||
+           action->kind == ACTION_B || action->kind == ACTION_STEP;
+}
+
+/* What the device is inside of, or behind. */
+static void describe_device(const struct plan_line *line, const struct control_progress *progress,
+                            char *text, size_t text_bytes)
+{
+    int32_t index = progress->device;
+    char action[64];
+
+    if (index == CONTROL_NO_DEVICE || index >= line->count) {
+        return;
+    }
+    if (index >= 0 && line->actions[index].kind == ACTION_STEP) {
+        index = -1; /* of the step before */
+    }
+    while (progress->inside && ++index < line->count && !is_work(&line->actions[index])) {
+    }
+    if (index >= 0 && index < line->count) {
+        (void)action_print(&line->actions[index], action, sizeof(action));
+        (void)snprintf(text, text_bytes, ", its device %s action %d (%s)",
+                       progress->inside ? "inside" : "behind", index, action);
+    } else {
+        (void)snprintf(text, text_bytes, ", its device before the first action");
+    }
+}
+
 static void describe_progress(void *context, int32_t rank, const struct control_progress *progress,
                               char *text, size_t text_bytes)
 {
@@ -58,9 +88,24 @@ static void describe_progress(void *context, int32_t rank, const struct control_
         char action[64];
 
         (void)action_print(&plan->lines[stage].actions[progress->action], action, sizeof(action));
-        (void)snprintf(text + used, text_bytes - (size_t)used, ", action %d (%s)", progress->action,
-                       action);
+        used += snprintf(text + used, text_bytes - (size_t)used, ", action %d (%s)",
+                         progress->action, action);
+        if (used > 0 && (size_t)used < text_bytes) {
+            describe_device(&plan->lines[stage], progress, text + used, text_bytes - (size_t)used);
+        }
     }
+}
+
+/* Main threads run ahead of a device, and wait for it where they need a number. */
+static void look_at_device(void *context, struct control_progress *progress)
+{
+    const struct engine *engine = context;
+    const struct comm *comm = __atomic_load_n(&engine->comm, __ATOMIC_ACQUIRE);
+
+    progress->device = device_marked(engine->device);
+    progress->inside = device_is_inside(engine->device);
+    progress->stands = device_is_awaited(engine->device) &&
+                       (!progress->inside || (comm != NULL && comm_stands(comm)));
 }
 
 static void abort_planes(void *context)
@@ -91,6 +136,7 @@ static enum status join(struct engine *engine, const struct engine_options *opti
         .cancel = options->cancel,
         .describe = describe_progress,
         .on_abort = abort_planes,
+        .look = device_tensors_are_here(engine->device) ? NULL : look_at_device,
         .context = engine,
     };
 
@@ -100,7 +146,12 @@ static enum status join(struct engine *engine, const struct engine_options *opti
         config.welcome_bytes = strlen(engine->welcome);
     }
     TRY(control_open(&config, &engine->control));
-    return engine_compare_plans(engine);
+    TRY(engine_compare_plans(engine));
+    if (engine->grid.rank == 0) {
+        return STATUS_OK; /* it tells of every rank what it is at */
+    }
+    TRY(plan_keep_line(engine->plan, engine->grid.pp));
+    return plan_keep_line(engine->evaluation, engine->grid.pp);
 }
 
 static enum status fill_weights(struct engine *engine, const struct resume *resume)
@@ -146,8 +197,12 @@ static enum status start_parts(struct engine *engine, const struct engine_option
     return engine_start_barrier(engine, options->resume);
 }
 
+/* What it computes on, and what follows from it. */
 static enum status open_device(struct engine *engine, const struct engine_options *options)
 {
+    TRY(engine_check_backend(options->config, engine->backend));
+    TRY(engine_choose_plane(engine, options));
+    engine->buckets.overlaps = engine_overlaps_reduce(engine, options->local_ranks);
     engine->threads = engine_threads(options->config, options->local_ranks);
     return device_open(
         engine->backend,
@@ -172,17 +227,14 @@ enum status engine_open(const struct engine_options *options, struct engine **en
     engine->cancel = options->cancel;
     TRY(fault_read(&engine->worker.fault));
     TRY(grid_init(&engine->grid, &shape, options->rank, options->world));
-    TRY(engine_make_plans(engine));
+    TRY(engine_make_plans(engine, options->local_ranks));
     model_shape_of(options->config, engine->grid.tp, &engine->shape);
     engine->replicas = replicas_of(options->config, engine->grid.dp);
     engine->replicas.cancel = options->cancel;
     engine->buckets.cancel = options->cancel;
     engine->backend = options->backend != NULL ? options->backend : device_cpu();
-    engine->buckets.overlaps =
-        engine_overlaps_reduce(options->config, engine->backend, options->local_ranks);
     engine->workspace.tp = (struct tensor_parallel){
         .size = engine->grid.shape.tp, .index = engine->grid.tp, .cancel = options->cancel};
-    TRY(engine_check_backend(options->config, engine->plan, engine->backend));
     TRY(open_device(engine, options));
     TRY(join(engine, options));
     TRY(engine_plan_memory(engine));

@@ -39,23 +39,16 @@ static bool syncs(const struct engine *engine)
     return plan_syncs(engine->plan) && (engine_has_embedding(engine) || engine_has_head(engine));
 }
 
-/* embedding_sync auto: the data plane where a pair sends more than this each way in a step. */
-#define ZMQ_MOST_BYTES ((size_t)64 << 20)
-
-/* The same at both ends of a pair, whose slices are the same. */
-static bool syncs_over_data_plane(const struct engine *engine)
+/* Each end reads the other's block. */
+static bool reads_peer(const struct engine *engine)
 {
-    enum config_embedding_sync way = engine->config->parallel.embedding_sync;
-
     return syncs(engine) && device_backend_tensors_are_here(engine->backend) &&
-           (way == EMBEDDING_SYNC_DATA_PLANE ||
-            (way == EMBEDDING_SYNC_AUTO &&
-             engine->head.own_elems * sizeof(float) > ZMQ_MOST_BYTES));
+           engine_ties_over_plane(engine);
 }
 
 bool engine_shares_params(const struct engine *engine)
 {
-    return engine->grid.shape.dp > 1 || syncs_over_data_plane(engine);
+    return engine->grid.shape.dp > 1 || reads_peer(engine);
 }
 
 /* The rank at the other end of the embedding group. */
@@ -96,24 +89,10 @@ static enum status open_groups(struct engine *engine)
     TRY(engine->buckets.overlaps ? open_group(engine, GRID_DATA, true, &engine->buckets.group)
                                  : STATUS_OK);
     /* A group only so that both ends of the embedding map each other's block. */
-    return syncs_over_data_plane(engine) ? open_group(engine, GRID_EMBEDDING, false, &pair)
-                                         : STATUS_OK;
+    return reads_peer(engine) ? open_group(engine, GRID_EMBEDDING, false, &pair) : STATUS_OK;
 }
 
 _Static_assert(CONFIG_GROUP_MOST <= COMM_GROUP_MEMBERS, "a legal tp or dp makes a group");
-
-/* The same on every rank, where hosts are alike. */
-static enum status choose_nccl(const struct engine_options *options, bool *nccl_out)
-{
-    *nccl_out = options->plane == ENGINE_PLANE_NCCL ||
-                (options->plane == ENGINE_PLANE_AUTO && options->open_nccl != NULL &&
-                 options->gpus >= options->local_ranks);
-    return !*nccl_out || options->open_nccl != NULL
-               ? STATUS_OK
-               : status_fail(STATUS_ERR_UNSUPPORTED,
-                             "the data plane of rank %d: NCCL, which this build is without",
-                             options->rank);
-}
 
 static enum status open_device_comm(const struct engine *engine,
                                     const struct engine_options *options,
@@ -122,15 +101,36 @@ static enum status open_device_comm(const struct engine *engine,
     const struct comm_nccl_config config = {
         .rank = options->rank,
         .world = options->world,
-        .waves = engine->lanes.waves.count,
+        .waves = engine->lanes.waves.count + (engine_ties_by_lanes(engine) ? 1 : 0),
         .device = engine->device,
         .control = engine->control,
     };
-    bool nccl = false;
 
-    TRY(choose_nccl(options, &nccl));
-    return nccl ? options->open_nccl(&config, comm_out)
-                : comm_staged_open(host, engine->device, comm_out);
+    return engine->nccl ? options->open_nccl(&config, comm_out)
+                        : comm_staged_open(host, engine->device, comm_out);
+}
+
+void engine_tied_bytes(const struct engine *engine, size_t *out_bytes, size_t *in_bytes)
+{
+    const size_t elems = syncs(engine) && engine_ties_by_lanes(engine) ? engine->head.own_elems : 0;
+    const size_t gradient = elems * sizeof(float);
+    const size_t weights = elems * dtype_bytes(engine->shape.type);
+    const bool owner = engine_has_embedding(engine);
+
+    *out_bytes = owner ? weights : gradient;
+    *in_bytes = owner ? gradient : weights;
+}
+
+static enum status open_tied(struct engine *engine, struct comm *comm)
+{
+    size_t out_bytes = 0;
+    size_t in_bytes = 0;
+
+    engine_tied_bytes(engine, &out_bytes, &in_bytes);
+    engine->tied.cancel = engine->cancel;
+    return out_bytes > 0 ? tied_lanes_open(&engine->tied, comm, sync_peer(engine),
+                                           engine->lanes.waves.count, out_bytes, in_bytes)
+                         : STATUS_OK;
 }
 
 enum status engine_start_comm(struct engine *engine, const struct engine_options *options)
@@ -153,6 +153,7 @@ enum status engine_start_comm(struct engine *engine, const struct engine_options
     /* From here on an abort of the job reaches the data plane too (engine_open.c). */
     __atomic_store_n(&engine->comm, comm, __ATOMIC_RELEASE);
     TRY(lanes_open(&engine->lanes, engine->plan, engine->evaluation, &engine->grid, comm));
+    TRY(open_tied(engine, comm));
     TRY(open_groups(engine));
     if (shared_bytes > 0) {
         TRY(comm_share(comm, shared_bytes));
@@ -166,6 +167,12 @@ static void *weights_landing(const struct engine *engine)
     return engine->sync_in != NULL
                ? engine->sync_in
                : dtype_at(engine->head.copy, engine->shape.type, engine->head.own_first);
+}
+
+/* On a device what is sent comes to the host while frames of it leave already (stage_worker_stage()). */
+static enum status look_what_came(void *context, size_t *bytes_out)
+{
+    return device_fetched(context, bytes_out);
 }
 
 enum status engine_start_sync(struct engine *engine, const struct engine_options *options)
@@ -183,13 +190,17 @@ enum status engine_start_sync(struct engine *engine, const struct engine_options
         .deadline_ns = start_deadline(engine),
     };
 
-    if (!syncs(engine)) {
+    if (!syncs(engine) || engine_ties_by_lanes(engine)) {
         return STATUS_OK;
     }
     (void)snprintf(name, sizeof(name), "tp%d-dp%d", engine->grid.tp, engine->grid.dp);
     sync.elems = owner ? wte->own_elems : head->own_elems;
     sync.landing = owner ? engine->head_landing : weights_landing(engine);
-    if (syncs_over_data_plane(engine)) {
+    if (engine->sync_out != NULL) {
+        sync.come = look_what_came;
+        sync.come_context = engine->device;
+    }
+    if (reads_peer(engine)) {
         const void *outgoing =
             owner ? param_own_weight(wte) : (const void *)(head->gradient + head->own_first);
 
@@ -206,6 +217,9 @@ static float *head_gradient(const struct engine *engine)
 {
     if (!engine->shape.tied || !engine_has_embedding(engine)) {
         return NULL;
+    }
+    if (syncs(engine) && engine_ties_by_lanes(engine)) {
+        return engine->tied.in != NULL ? comm_landing(engine->tied.in, 0) : NULL;
     }
     return engine->head_landing != NULL ? engine->head_landing
                                         : engine->head.gradient + engine->head.own_first;
@@ -267,9 +281,9 @@ static enum status start_update(struct engine *engine, const struct engine_optio
     update->params = &engine->params;
     update->device = engine->device;
     update->norm_results = engine->norm_results;
-    update->sync_out = engine->sync_out;
     update->control = engine->control;
     update->sync = engine->sync;
+    update->tied = &engine->tied;
     update->head = &engine->head;
     update->replicas = &engine->replicas;
     update->head_gradient = head_gradient(engine);
@@ -297,6 +311,7 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
     worker->chunks = engine->chunks;
     worker->chunk_count = engine->chunk_count;
     worker->device = engine->device;
+    worker->ranges = engine->config->trace.nvtx;
     worker->inputs = &engine->inputs;
     worker->losses = engine->losses;
     worker->loss_count = engine->loss_count;
@@ -316,6 +331,7 @@ enum status engine_start_worker(struct engine *engine, const struct engine_optio
                                        .replica = engine->replicas.index};
     worker->control = engine->control;
     worker->sync = engine->sync;
+    worker->tied = &engine->tied;
     worker->update = &engine->update;
     worker->spans = &engine->spans;
     worker->cancel = engine->cancel;

@@ -56,19 +56,27 @@ bool engine_shares_params(const struct engine *engine);
 #define ENGINE_SHARED_MOST 6
 size_t engine_shared_bytes(struct engine *engine);
 
-/* engine_check.c: the plan, and the forward-only one on the same placement. */
-enum status engine_make_plans(struct engine *engine);
+/* engine_check.c: the plan, and the forward-only one on the same placement. `local_ranks` share this
+ * host, which says how much memory is left for a plan that is searched. */
+enum status engine_make_plans(struct engine *engine, int32_t local_ranks);
 
 /* engine_check.c: the threads of a rank that shares its host with `local_ranks` in all. */
 int engine_threads(const struct config *config, int32_t local_ranks);
 
-/* engine_check.c: whether gradients of layers become sums on a thread of their own; not on a GPU. */
-bool engine_overlaps_reduce(const struct config *config, const struct device_backend *backend,
-                            int32_t local_ranks);
+/* engine_check.c: whether gradients of layers become sums beside the backward: on a thread of their own, between GPUs
+ * on a stream, where it is NCCL that sums. engine_choose_plane() comes before. */
+bool engine_overlaps_reduce(const struct engine *engine, int32_t local_ranks);
 
 /* engine_check.c: STATUS_ERR_REFUSED for what `backend` is not made for. */
-enum status engine_check_backend(const struct config *config, const struct plan *plan,
-                                 const struct device_backend *backend);
+enum status engine_check_backend(const struct config *config, const struct device_backend *backend);
+
+/* engine_check.c: whether the data plane is NCCL's, into engine->nccl. */
+enum status engine_choose_plane(struct engine *engine, const struct engine_options *options);
+
+/* engine_check.c: whether the data plane carries the tied embedding between its ends, and whether it does so as
+ * messages (stages/tied_lanes.h) and not in blocks that peers read. The same on every rank. */
+bool engine_ties_over_plane(const struct engine *engine);
+bool engine_ties_by_lanes(const struct engine *engine);
 
 /* engine_welcome.c: the plan as rank 0 tells it, into engine->welcome. */
 enum status engine_write_welcome(struct engine *engine);
@@ -93,6 +101,9 @@ void engine_release_memory(struct engine *engine);
 
 /* The data plane: lanes, groups, and the block that peers read. After engine_plan_memory(). */
 enum status engine_start_comm(struct engine *engine, const struct engine_options *options);
+
+/* What a message of the tied embedding that this end sends and receives over lanes has; 0 where there is none. */
+void engine_tied_bytes(const struct engine *engine, size_t *out_bytes, size_t *in_bytes);
 
 /* engine_memory.c: all of the planned memory; what peers read lies in the data plane's block. */
 enum status engine_allocate(struct engine *engine);

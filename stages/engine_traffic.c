@@ -35,9 +35,8 @@ void engine_read_traffic(const struct engine *engine, struct traffic *traffic_ou
                                    group_bytes(aside, COMM_REDUCE_SCATTER);
     bytes[TRAFFIC_WEIGHT_GATHERS] =
         group_bytes(dp, COMM_ALL_GATHER) - engine->gathered.in_group + engine->gathered.bytes;
-    if (engine->sync != NULL) {
-        bytes[TRAFFIC_EMBEDDING_SYNC] = embedding_sync_sent_bytes(engine->sync);
-    }
+    bytes[TRAFFIC_EMBEDDING_SYNC] = engine->sync != NULL ? embedding_sync_sent_bytes(engine->sync)
+                                                         : tied_lanes_sent_bytes(&engine->tied);
 }
 
 /* An update's weights travel after its step and may be gathered in an evaluation, so of these kinds
@@ -98,7 +97,7 @@ enum status engine_summarize(const struct engine *engine)
     engine_read_moved(engine, &moved);
     traffic_compare(&planned, &moved, engine->steps_run, text, sizeof(text));
     log_info("rank %d: %s", engine->grid.rank, text);
-    if (engine->grid.rank == 0 && plan_syncs(engine->plan)) {
+    if (engine->grid.rank == 0 && plan_syncs(engine->plan) && !engine_ties_by_lanes(engine)) {
         double steps = (double)engine->steps_run;
 
         log_info("embedding sync: %.2f ms of transfers a step, of which %.2f ms were waited for",

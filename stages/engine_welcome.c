@@ -13,7 +13,7 @@
 enum status engine_write_welcome(struct engine *engine)
 {
     const struct plan_shape *shape = &engine->plan->shape;
-    size_t bytes = 256 + (size_t)shape->ranks * HASH_BYTES;
+    size_t bytes = 320 + (size_t)shape->ranks * HASH_BYTES;
     int used = 0;
 
     engine->welcome = malloc(bytes);
@@ -21,11 +21,13 @@ enum status engine_write_welcome(struct engine *engine)
         return status_fail(STATUS_ERR_NO_MEMORY, "welcome of %zu bytes", bytes);
     }
     used = snprintf(engine->welcome, bytes,
-                    "schedule %s, pp %d, num_microbatches %d, virtual_stages %d, lane_depth %d, "
+                    "schedule %s, pp %d, num_microbatches %d, sequence_slices %d, "
+                    "virtual_stages %d, extra_in_flight %d, lane_depth %d, "
                     "early_send %d, embedding_sync %d, reduce %d, gather %d\n",
-                    schedule_text(shape->schedule), shape->ranks, shape->microbatches,
-                    shape->virtual_stages, shape->lane_depth, shape->early_send,
-                    shape->embedding_sync, shape->reduce, shape->gather);
+                    schedule_text(shape->schedule), shape->ranks,
+                    shape->microbatches / plan_slices(engine->plan), plan_slices(engine->plan),
+                    shape->virtual_stages, shape->extra_in_flight, shape->lane_depth,
+                    shape->early_send, shape->embedding_sync, shape->reduce, shape->gather);
     for (int32_t rank = 0; rank < shape->ranks; rank++) {
         used += snprintf(engine->welcome + used, bytes - (size_t)used, "%016llx\n",
                          (unsigned long long)plan_line_hash(engine->plan, rank));

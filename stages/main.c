@@ -12,6 +12,7 @@
     X(agent, "start the stage processes of a job on this host (./launch)")  \
     X(train, "one stage process of a training run")                         \
     X(plan, "the plan of each rank, its bubble and memory, before it runs") \
+    X(tune, "the fastest way to run a configuration on this machine")       \
     X(trace, "what a run did: timeline, busy and waiting time by stage")    \
     X(checkpoint, "what a checkpoint holds, and whether it is whole")       \
     X(config, "the resolved configuration; what a key means")

@@ -29,6 +29,8 @@ extern "C" {
     X(STASHES, "stashes", "stashes", "stashes")                     /* from F to W */            \
     X(DY, "dy", "dY", "dY")                                         /* from I to W */            \
     X(RECOMPUTED, "recomputed", "recomputed", "again")              /* from I to W */            \
+    X(KEYS, "keys_values", "keys and values", "K,V")                /* of whole sequences */     \
+    X(KEY_SUMS, "key_gradients", "dK and dV", "dK,dV")              /* of one micro-batch */     \
     X(BUCKETS, "gradient_buckets", "gradient buckets", "buckets")   /* of scattered gradients */ \
     X(GATHERED, "gathered_layers", "gathered layers", "gather")     /* of scattered weights */   \
     X(WORKSPACE, "workspace", "workspace", "work")                  /* of one action */          \

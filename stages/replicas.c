@@ -11,7 +11,8 @@ struct replicas replicas_of(const struct config *config, int32_t index)
                              .shares_out = config->parallel.zero_stage > 0,
                              .scatters = config->parallel.zero_stage == 3,
                              .scatters_gradients = config->parallel.zero_stage >= 2 &&
-                                                   config->train.num_microbatches == 1};
+                                                   config->train.num_microbatches == 1 &&
+                                                   config->parallel.sequence_slices <= 1};
 }
 
 void replicas_slice(const struct replicas *replicas, const struct model_shape *shape,

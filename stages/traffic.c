@@ -138,22 +138,25 @@ static void add_line(struct traffic *traffic, const struct config *config,
                      const struct plan *lowered)
 {
     const struct plan_line *line = &lowered->lines[grid->pp];
-    uint64_t message = model_message_bytes(shape);
 
     for (int32_t i = 0; i < line->count; i++) {
         const struct action *action = &line->actions[i];
+        struct model_shape here = *shape;
 
+        if (action->slices > 0) {
+            model_shape_enter(&here, (size_t)(action->microbatch % action->slices));
+        }
         switch (action->kind) {
         case ACTION_SEND:
             traffic->bytes[action->direction == LANE_F ? TRAFFIC_ACTIVATIONS : TRAFFIC_GRADIENTS] +=
-                message;
+                model_message_bytes(&here);
             break;
         case ACTION_F:
         case ACTION_I:
         case ACTION_W:
         case ACTION_B:
             if (grid->shape.tp > 1) {
-                add_tensor_parallel(traffic, config, shape, grid, lowered, action);
+                add_tensor_parallel(traffic, config, &here, grid, lowered, action);
             }
             break;
         case ACTION_SYNC:

@@ -270,6 +270,21 @@ static enum status keep_trace(struct train *train, int64_t step)
     return STATUS_OK;
 }
 
+/* An evaluation's own actions are no part of the trace; that it took place, and how long, is. */
+static enum status keep_evaluation(struct train *train, int64_t step, int64_t begin_ns)
+{
+    struct span span = {.begin_ns = begin_ns, .end_ns = clock_now_ns(), .kind = TRACE_EVALUATE};
+
+    for (int arg = 0; arg < SPAN_ARGS; arg++) {
+        span.args[arg] = ACTION_NONE;
+    }
+    span.args[TRACE_ARG_STEP] = (int32_t)step;
+    span_ring_discard(&train->engine->spans);
+    train->engine->spans.dropped = 0; /* of those */
+    span_ring_put(&train->engine->spans, &span);
+    return keep_trace(train, step);
+}
+
 /* An order to stop leaves no time for it; and a run that goes on has its held-out losses at the steps
  * of an unbroken one. */
 static bool evaluates_after(const struct train *train, int64_t step)
@@ -360,8 +375,9 @@ static enum status run_step(struct train *train, int64_t step, bool *last_out)
     TRY(keep_trace(train, step));
     evaluates = evaluates_after(train, step);
     if (evaluates) {
+        begin_ns = clock_now_ns();
         TRY(engine_evaluate(train->engine, SPLIT_VALID, &valid_loss));
-        span_ring_discard(&train->engine->spans);
+        TRY(keep_evaluation(train, step, begin_ns));
     }
     TRY(tell(train, step, seconds, evaluates, valid_loss));
     TRY(check_skips(train, step));

@@ -132,9 +132,13 @@ static enum status add_head_gradient(struct update *update)
     if (update->head_gradient == NULL || update->empty) {
         return STATUS_OK;
     }
-    return device_kernels(update->device)
-        ->add(param_own_grad(wte), param_own_grad(wte), update->head_gradient, wte->own_elems,
-              device_stream(update->device));
+    TRY(device_kernels(update->device)
+            ->add(param_own_grad(wte), param_own_grad(wte), update->head_gradient, wte->own_elems,
+                  device_stream(update->device)));
+    if (update->tied->in != NULL) {
+        tied_lanes_free_in(update->tied);
+    }
+    return STATUS_OK;
 }
 
 /* The sums of the keys that a parameter of this rank belongs to; they ascend in the table. */
@@ -312,20 +316,15 @@ static void scale_next(struct update *update)
 
 /* The owner's new slice of the tied embedding goes back to the head, and the replicas gather what
  * each has updated a slice of. */
-static enum status send_weights(const struct update *update, const struct stage_worker *worker)
+static enum status send_weights(const struct update *update, struct stage_worker *worker)
 {
-    const struct param *wte = params_find(update->params, "wte.weight");
-    const void *weights = NULL;
-
-    if (update->head_gradient != NULL && update->sync != NULL) {
-        TRY(stage_worker_stage(worker, update->sync_out, param_own_weight(wte),
-                               wte->own_elems * dtype_bytes(wte->type), &weights));
-        TRY(embedding_sync_send_weights(update->sync, update->updates, weights));
+    if (update->head_gradient != NULL) {
+        TRY(stage_worker_send_weights(worker, update->updates));
     }
     return replicas_gather(update->replicas, worker->run.deadline_ns);
 }
 
-static enum status apply(struct update *update, const struct stage_worker *worker)
+static enum status apply(struct update *update, struct stage_worker *worker)
 {
     const struct update_outcome *outcome = &update->outcome;
 

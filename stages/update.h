@@ -29,6 +29,7 @@
 #include "stages/data/loader.h"
 #include "stages/model/parameters.h"
 #include "stages/replicas.h"
+#include "stages/tied_lanes.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -98,12 +99,12 @@ typedef void (*update_inspect_fn)(void *context, const struct params *params);
 
 struct update {
     struct update_config config;
-    struct params *params;   /* borrows */
-    struct device *device;   /* borrows */
-    void *norm_results;      /* borrows: grad_norm_result_bytes() of DEVICE_HOST */
-    void *sync_out;          /* borrows: owner on a device: weights that leave, of DEVICE_HOST */
-    struct control *control; /* borrows */
-    struct embedding_sync *sync;     /* borrows; NULL where the embedding is not shared */
+    struct params *params;           /* borrows */
+    struct device *device;           /* borrows */
+    void *norm_results;              /* borrows: grad_norm_result_bytes() of DEVICE_HOST */
+    struct control *control;         /* borrows */
+    struct embedding_sync *sync;     /* borrows; NULL where none carries the embedding */
+    struct tied_lanes *tied;         /* borrows; which may do so */
     struct head_memory *head;        /* borrows */
     const struct replicas *replicas; /* borrows */
     float *head_gradient;            /* owner: what is added to its own slice; NULL elsewhere */

@@ -32,15 +32,23 @@ void stage_worker_put_span(struct stage_worker *worker, enum trace_kind kind, in
                 [TRACE_ARG_DIRECTION] = action->direction,
                 [TRACE_ARG_INDEX] = index,
                 [TRACE_ARG_EVALUATION] = worker->run.evaluation ? 1 : 0,
+                [TRACE_ARG_SLICES] = action->slices > 0 ? action->slices : ACTION_NONE,
             },
     };
 
     span_ring_put(worker->spans, &span);
 }
 
-static size_t message_bytes(const struct stage_worker *worker)
+/* Of a slice its own, which may be less than the buffers that it goes through have. */
+static size_t message_bytes(const struct stage_worker *worker, const struct action *action)
 {
-    return worker->lanes->message_bytes;
+    struct model_shape shape = worker->chunks[0].chunk.shape;
+
+    if (action->slices == 0) {
+        return worker->lanes->message_bytes;
+    }
+    model_shape_enter(&shape, (size_t)(action->microbatch % action->slices));
+    return model_message_bytes(&shape);
 }
 
 /* What a message is, so that one in the wrong place is seen: run, direction, receiving stage and
@@ -64,7 +72,7 @@ static void note_sent(struct stage_worker *worker, struct lane_out *lane)
         comm_last_copy(lane->lane, &begin_ns, &end_ns);
         if (end_ns > 0) { /* else the host does not know when it travelled */
             stage_worker_put_span(worker, TRACE_SEND, begin_ns, end_ns, lane->sending,
-                                  lane->sending_index, message_bytes(worker));
+                                  lane->sending_index, message_bytes(worker, lane->sending));
         }
         lane->sending = NULL;
     }
@@ -127,7 +135,7 @@ static enum status wait_received(struct stage_worker *worker, int32_t index, int
         stage_worker_put_span(worker, TRACE_WAIT, begin_ns, end_ns, action, index, 0);
     }
     stage_worker_put_span(worker, TRACE_RECV, begin_ns, end_ns, action, index,
-                          message_bytes(worker));
+                          message_bytes(worker, action));
     return STATUS_OK;
 }
 
@@ -188,7 +196,7 @@ static enum status run_send(struct stage_worker *worker, const struct action *ac
     lane->sending = action;
     lane->sending_index = index;
     TRY(comm_post_send(lane->lane, lanes->out_first + action->landing, message_tag(worker, action),
-                       lane->buffer, message_bytes(worker)));
+                       lane->buffer, message_bytes(worker, action)));
     note_sent(worker, lane);
     return STATUS_OK;
 }
@@ -245,6 +253,10 @@ static enum status drain_sends(struct stage_worker *worker)
         TRY(lane->sending != NULL ? wait_sent(worker, lane->sending_index, worker->run.deadline_ns)
                                   : STATUS_OK);
     }
+    /* STEP changes what the tied embedding's lane has sent last: a gradient, or weights. */
+    control_waits(worker->control, true);
+    TRY(tied_lanes_free_out(worker->tied, worker->run.deadline_ns));
+    control_waits(worker->control, false);
     return STATUS_OK;
 }
 
@@ -253,7 +265,9 @@ static enum status run_step(struct stage_worker *worker, const struct action *ac
     struct update_times times;
 
     TRY(drain_sends(worker));
+    TRY(device_enter(worker->device));
     TRY(update_run(worker->update, worker, &times));
+    TRY(device_mark(worker->device, index));
     stage_worker_put_span(worker, TRACE_OPTIMIZER, times.norm_begin_ns, times.round_begin_ns,
                           action, index, 0);
     stage_worker_put_span(worker, TRACE_STEP, times.round_begin_ns, times.round_end_ns, action,
@@ -295,6 +309,20 @@ static enum status run_action(struct stage_worker *worker, const struct action *
     }
 }
 
+/* As one range of a profiler, "2F0", "SEND F …". */
+static enum status run_in_range(struct stage_worker *worker, const struct action *action,
+                                int32_t index)
+{
+    enum status status = STATUS_OK;
+    char name[64];
+
+    (void)action_print(action, name, sizeof(name));
+    device_begin_range(worker->device, name);
+    status = run_action(worker, action, index);
+    device_end_range(worker->device);
+    return status;
+}
+
 static enum status issue(struct worker *base, const struct action *action, int32_t index,
                          const worker_ticket *dependencies, int32_t count,
                          worker_ticket *ticket_out)
@@ -309,7 +337,7 @@ static enum status issue(struct worker *base, const struct action *action, int32
         fault_strike(&worker->fault, worker->rank, worker->run.step, index, worker->cancel)) {
         TRY(stage_worker_spoil(worker));
     }
-    TRY(run_action(worker, action, index));
+    TRY(worker->ranges ? run_in_range(worker, action, index) : run_action(worker, action, index));
     retry_sends(worker);
     *ticket_out = index;
     return STATUS_OK;

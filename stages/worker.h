@@ -39,6 +39,7 @@
 #include "stages/lanes.h"
 #include "stages/model/chunk.h"
 #include "stages/replicas.h"
+#include "stages/tied_lanes.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -88,8 +89,9 @@ struct stage_worker {
     struct worker_chunk *chunks;  /* borrows; chunk_count of them */
     int32_t chunk_count;
     struct device *device;       /* borrows */
+    bool ranges;                 /* each action is one of the device's, under its name in plans */
     const struct inputs *inputs; /* borrows */
-    double *losses;              /* borrows: of DEVICE_HOST, by micro-batch */
+    double *losses;              /* borrows: of DEVICE_HOST, by micro-batch, or piece of one */
     int32_t loss_count;          /* of them */
     struct workspace *workspace; /* borrows */
     struct params *params;
@@ -98,10 +100,11 @@ struct stage_worker {
     struct lanes *lanes;             /* borrows */
     const struct replicas *replicas; /* borrows */
     struct buckets *buckets;         /* borrows */
-    int32_t microbatches;            /* of a step */
+    int32_t microbatches;            /* of a step, or pieces of them */
     struct sampler sampler;          /* of this replica; stages without data number samples too */
     struct control *control;
     struct embedding_sync *sync; /* NULL where the embedding is not shared */
+    struct tied_lanes *tied;     /* borrows; the other way that the embedding may go */
     void *sync_out; /* borrows, of DEVICE_HOST: head on a device: its gradient as it leaves, */
     void *sync_in;  /* and weights as they arrive; else NULL */
     struct gathered *gathered; /* borrows */
@@ -147,13 +150,12 @@ enum status stage_worker_weight_gradient(struct stage_worker *worker, const stru
 
 /* SYNC. Head: blocks until the replicas have summed their gradients; each sends its slice in the
  * background.
- * Owner: blocks until its slice has arrived. */
+ * Owner: blocks until its slice has arrived; where lanes carry it, in the order of the stream. */
 enum status stage_worker_sync(struct stage_worker *worker, size_t *bytes_out);
 
-/* Lends what lies at `from`, of this rank's tensors, where the control plane can send it from: there, or, on a
- * device, in `staging`, when the device has come to it. */
-enum status stage_worker_stage(const struct stage_worker *worker, void *staging, const void *from,
-                               size_t bytes, const void **from_out);
+/* Owner, after update `version`: its slice of the weights goes to the head in the background, and stays as it is
+ * until the next SYNC of this rank. Nothing where this rank has no other end. */
+enum status stage_worker_send_weights(struct stage_worker *worker, int64_t version);
 
 /* REDUCE: blocks until all gradients of this rank are sums, over the shards where they have rows of their
  * own, and over the replicas; *bytes_out is what became sums here, and not in W (stages/buckets.h). */

@@ -11,6 +11,13 @@ static enum status stamp(struct stage_worker *worker, bool end)
     return device_stamp(worker->device, 2 * worker->compute_count + (end ? 1 : 0));
 }
 
+/* Behind this, the device is at the action. */
+static enum status begin_compute(struct stage_worker *worker)
+{
+    TRY(device_enter(worker->device));
+    return stamp(worker, false);
+}
+
 /* Adds stretches of compute that have ended to the sums of the step, and to the trace. */
 static void collect_times(struct stage_worker *worker)
 {
@@ -60,9 +67,10 @@ enum status stage_worker_forward(struct stage_worker *worker, const struct actio
                                  int32_t index)
 {
     struct worker_chunk *own = &worker->chunks[action->chunk];
-    const struct model_shape *shape = &own->chunk.shape;
     const struct loader_batch *batch = &worker->run.batch;
-    size_t rows = (size_t)action->microbatch * shape->B * shape->T;
+    int32_t slices = action->slices > 0 ? action->slices : 1;
+    int32_t microbatch = action->microbatch / slices;
+    size_t rows = inputs_rows(worker->inputs, action->microbatch);
     struct chunk_io io = {
         .input = lanes_input(worker->lanes, action, LANE_F),
         .output = lanes_output(worker->lanes, action, LANE_F),
@@ -70,8 +78,9 @@ enum status stage_worker_forward(struct stage_worker *worker, const struct actio
         .types = batch->types != NULL ? batch->types + rows : NULL,
         .targets = batch->targets != NULL ? batch->targets + rows : NULL,
         .mask = batch->mask != NULL ? batch->mask + rows : NULL,
-        .first_sample =
-            sampler_number(&worker->sampler, worker->run.consumed, action->microbatch, 0),
+        .microbatch = microbatch,
+        .slice = action->microbatch % slices,
+        .first_sample = sampler_number(&worker->sampler, worker->run.consumed, microbatch, 0),
         .loss_seed = worker->run.loss_seed,
         .loss_sum = &worker->losses[action->microbatch],
     };
@@ -87,7 +96,7 @@ enum status stage_worker_forward(struct stage_worker *worker, const struct actio
             stage_worker_put_span(worker, TRACE_SYNC, begin_ns, end_ns, action, index, 0);
         }
     }
-    TRY(stamp(worker, false));
+    TRY(begin_compute(worker));
     TRY(worker->run.evaluation ? chunk_evaluate(&own->chunk, action->slot, &io)
                                : chunk_forward(&own->chunk, action->slot, &io));
     TRY(end_compute(worker, own, 0, action, index));
@@ -111,7 +120,7 @@ enum status stage_worker_input_gradient(struct stage_worker *worker, const struc
     struct worker_chunk *own = &worker->chunks[action->chunk];
     struct chunk_io io = backward_io(worker, action);
 
-    TRY(stamp(worker, false));
+    TRY(begin_compute(worker));
     TRY(chunk_backward_input(&own->chunk, action->slot, action->gradient, &io));
     TRY(end_compute(worker, own, 1, action, index));
     /* I is the last reader of what F of the same micro-batch read in place. */
@@ -125,7 +134,7 @@ enum status stage_worker_weight_gradient(struct stage_worker *worker, const stru
     struct worker_chunk *own = &worker->chunks[action->chunk];
     struct chunk_io io = backward_io(worker, action);
 
-    TRY(stamp(worker, false));
+    TRY(begin_compute(worker));
     /* The last W of the chunk in this step: its layers can become sums. */
     if (own->times.count[2] + 1 == worker->microbatches) {
         io.hook = buckets_hook(worker->buckets);

@@ -1,6 +1,7 @@
 #include "tensor/device.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "tensor/device_backend.h"
 
 enum device_kind device_backend_kind(const struct device_backend *backend)
@@ -23,6 +24,11 @@ bool device_backend_tensors_are_here(const struct device_backend *backend)
     return backend->tensors_are_here;
 }
 
+bool device_backend_has_ranges(const struct device_backend *backend)
+{
+    return backend->begin_range != NULL;
+}
+
 enum status device_open(const struct device_backend *backend, const struct device_config *config,
                         struct device **device_out)
 {
@@ -33,6 +39,7 @@ enum status device_open(const struct device_backend *backend, const struct devic
         device->backend = backend;
         device->kernels = backend->kernels();
         device->stamps = config->stamps;
+        device->cancel = config->cancel;
     }
     if (status < 0) {
         device_close(&device);
@@ -88,6 +95,22 @@ enum status device_copy(struct device *device, void *to, const void *from, size_
     return bytes > 0 ? device->backend->copy(device, to, from, bytes) : STATUS_OK;
 }
 
+enum status device_copy_now(struct device *device, void *to, const void *from, size_t bytes)
+{
+    TRY(device_copy(device, to, from, bytes));
+    return device_wait(device, device->cancel, CLOCK_NEVER);
+}
+
+enum status device_fetch(struct device *device, void *to, const void *from, size_t bytes)
+{
+    return device->backend->fetch(device, to, from, bytes);
+}
+
+enum status device_fetched(struct device *device, size_t *bytes_out)
+{
+    return device->backend->fetched(device, bytes_out);
+}
+
 enum status device_zero(struct device *device, void *memory, size_t bytes)
 {
     return bytes > 0 ? device->backend->zero(device, memory, bytes) : STATUS_OK;
@@ -95,8 +118,11 @@ enum status device_zero(struct device *device, void *memory, size_t bytes)
 
 enum status device_wait(struct device *device, const struct cancel *cancel, int64_t deadline_ns)
 {
-    const enum status status = device->backend->wait(device, cancel, deadline_ns);
+    enum status status = STATUS_OK;
 
+    __atomic_store_n(&device->awaited, 1, __ATOMIC_RELEASE);
+    status = device->backend->wait(device, cancel, deadline_ns);
+    __atomic_store_n(&device->awaited, 0, __ATOMIC_RELEASE);
     return device->watch != NULL ? device->watch(device->watch_context, status) : status;
 }
 
@@ -119,6 +145,21 @@ enum status device_wait_for(struct device *device, const char *what, const struc
                        what, status_text(status), (int)device_marked(device));
 }
 
+enum status device_enter(struct device *device)
+{
+    return device->backend->enter(device);
+}
+
+bool device_is_inside(const struct device *device)
+{
+    return device->backend->is_inside(device);
+}
+
+bool device_is_awaited(const struct device *device)
+{
+    return __atomic_load_n(&device->awaited, __ATOMIC_ACQUIRE) != 0;
+}
+
 enum status device_mark(struct device *device, int32_t index)
 {
     return device->backend->mark(device, index);
@@ -139,6 +180,16 @@ int64_t device_stamp_ns(const struct device *device, int32_t slot)
 {
     ENSURE(slot >= 0 && slot < device->stamps, "stamp %d of %d", (int)slot, (int)device->stamps);
     return device->backend->stamp_ns(device, slot);
+}
+
+void device_begin_range(struct device *device, const char *name)
+{
+    device->backend->begin_range(device, name);
+}
+
+void device_end_range(struct device *device)
+{
+    device->backend->end_range(device);
 }
 
 void device_close(struct device **device)

@@ -8,8 +8,9 @@
  *
  * On the CPU all that is asked for has ended when a call returns. On CUDA kernels, device_copy()
  * and device_zero() are put into the stream, behind what is in it already, and the call returns;
- * what they leave in host memory may be read behind device_wait(), and nothing else waits. One
- * thread at a time uses a device; on the CPU device_copy() and device_zero() are for any.
+ * what they leave in host memory may be read behind device_wait(), and nothing else waits. device_fetch()
+ * copies to the host beside the stream. One thread at a time uses a device, but for device_fetched(); on the CPU
+ * device_copy() and device_zero() are for any.
  */
 #ifndef TENSOR_DEVICE_H
 #define TENSOR_DEVICE_H
@@ -65,6 +66,9 @@ size_t device_backend_most_head_size(const struct device_backend *backend);
 /* Whether the host's own code may touch tensors: on the CPU. */
 bool device_backend_tensors_are_here(const struct device_backend *backend);
 
+/* Whether its devices have device_begin_range(). */
+bool device_backend_has_ranges(const struct device_backend *backend);
+
 /*
  * Opens the device; a 16-bit type takes the team's scratch (device_scratch_bytes()) here. The caller
  * owns *device_out. Fails, with nothing left behind,
@@ -105,6 +109,21 @@ void device_give(struct device *device, enum device_memory kind, void *memory, s
  * stream has come to it (STATUS_ERR_CANCELLED where device_config's cancel ends that): not inside a step. The two do not overlap. */
 enum status device_copy(struct device *device, void *to, const void *from, size_t bytes);
 
+/* The same, whatever memory it is, and blocks until the stream has come to it, as with other memory of the host's. */
+enum status device_copy_now(struct device *device, void *to, const void *from, size_t bytes);
+
+/* Parts of a fetch are a multiple of it, the last one apart. */
+#define DEVICE_FETCH_PART_BYTES ((size_t)1 << 20)
+
+/* Copies `bytes` at `from`, tensors, to `to`, of DEVICE_HOST, behind what is in the stream by now, and on a stream of its
+ * own, so that what is put into the stream next does not wait for it; that must leave `from` as it is until all
+ * has come. One at a time: of the fetch before all has come, or nobody asks. */
+enum status device_fetch(struct device *device, void *to, const void *from, size_t bytes);
+
+/* How many bytes of the last fetch have come, from its beginning, in parts. Never blocks. From one thread at a time, any
+ * that knows of the fetch. */
+enum status device_fetched(struct device *device, size_t *bytes_out);
+
 /* In stream order. */
 enum status device_zero(struct device *device, void *memory, size_t bytes);
 
@@ -124,15 +143,27 @@ typedef enum status (*device_watch_fn)(void *context, enum status ended);
  * because what it waited for has failed. At most one watch; NULL: none. */
 void device_watch(struct device *device, device_watch_fn watch, void *context);
 
-/* In stream order, device_marked() becomes `index`: which action has ended last. -1 at first. */
+/* In stream order: an action begins, and device_is_inside() is true until device_mark(), from where on device_marked() is
+ * `index`: which action has ended last, -1 at first. What the stream waits for before it begins is not inside. The
+ * questions are for any thread. */
+enum status device_enter(struct device *device);
 enum status device_mark(struct device *device, int32_t index);
 int32_t device_marked(const struct device *device);
+bool device_is_inside(const struct device *device);
+
+/* Whether a thread is in device_wait(). Any thread. */
+bool device_is_awaited(const struct device *device);
 
 /* In stream order, slot `slot` of the device_config's stamps becomes the present time. */
 enum status device_stamp(struct device *device, int32_t slot);
 
 /* That time, of base/clock; on CUDA behind device_wait(), and as exact as that wait is prompt. */
 int64_t device_stamp_ns(const struct device *device, int32_t slot);
+
+/* For NVIDIA's profilers: a range of that name begins on the calling thread, and the one that began last ends. Where the
+ * backend has them. */
+void device_begin_range(struct device *device, const char *name);
+void device_end_range(struct device *device);
 
 /* Ends the team and nulls the caller's pointer; NULL is fine. Memory has been given back before. */
 void device_close(struct device **device);

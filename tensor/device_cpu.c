@@ -90,6 +90,7 @@ static size_t cpu_scratch_bytes(const struct device_config *config)
 struct cpu_device {
     struct device base;
     int64_t *stamps; /* owns */
+    size_t fetched_bytes;
 };
 
 static struct cpu_device *of(struct device *device)
@@ -155,6 +156,18 @@ static enum status cpu_copy(struct device *device, void *to, const void *from, s
     return STATUS_OK;
 }
 
+static enum status cpu_fetch(struct device *device, void *to, const void *from, size_t bytes)
+{
+    of(device)->fetched_bytes = bytes;
+    return cpu_copy(device, to, from, bytes);
+}
+
+static enum status cpu_fetched(struct device *device, size_t *bytes_out)
+{
+    *bytes_out = of(device)->fetched_bytes;
+    return STATUS_OK;
+}
+
 static enum status cpu_zero(struct device *device, void *memory, size_t bytes)
 {
     (void)device;
@@ -171,6 +184,18 @@ static enum status cpu_wait(struct device *device, const struct cancel *cancel, 
 }
 
 /* What is running is over when a call returns, so nobody asks. */
+static enum status cpu_enter(struct device *device)
+{
+    (void)device;
+    return STATUS_OK;
+}
+
+static bool cpu_is_inside(const struct device *device)
+{
+    (void)device;
+    return false;
+}
+
 static enum status cpu_mark(struct device *device, int32_t index)
 {
     (void)device;
@@ -213,10 +238,14 @@ const struct device_backend *device_cpu(void)
         .take = cpu_take,
         .give = cpu_give,
         .copy = cpu_copy,
+        .fetch = cpu_fetch,
+        .fetched = cpu_fetched,
         .zero = cpu_zero,
         .wait = cpu_wait,
+        .enter = cpu_enter,
         .mark = cpu_mark,
         .marked = cpu_marked,
+        .is_inside = cpu_is_inside,
         .stamp = cpu_stamp,
         .stamp_ns = cpu_stamp_ns,
         .close = cpu_close,

@@ -8,7 +8,6 @@
 #endif
 #endif
 
-#include "tensor/kernels/layernorm.h"
 #include "tensor/kernels_cpu.h"
 
 #ifdef WEIR_KERNELS_V3
@@ -59,13 +58,6 @@ const struct kernel_ops *kernels_cpu(void)
     const struct kernel_ops *fastest = kernels_cpu_find("cpu-v3");
 
     return fastest != NULL ? fastest : &kernels_cpu_base;
-}
-
-/* A pair of sums for each block of rows; how many blocks there are does not depend on the team. */
-size_t layernorm_partials_floats(size_t C, int threads)
-{
-    (void)threads;
-    return (size_t)2 * LAYERNORM_MOST_BLOCKS * C;
 }
 
 size_t head_logits_stride(const struct head_shape *shape)

@@ -110,6 +110,12 @@ struct attention_shape {
     size_t head_size; /* D */
 };
 
+/* Part of a sequence; see kernels/attention.h. */
+struct attention_slice {
+    size_t first;   /* position */
+    size_t queries; /* positions, n */
+};
+
 /* Dropout of attention's weights; see kernels/attention.h. */
 struct attention_dropout {
     uint64_t seed;
@@ -155,12 +161,13 @@ struct kernel_ops {
                                      const float *weight, const float *bias, size_t rows, size_t C,
                                      float eps, enum dtype type, struct stream *stream);
     /* din (N,C) = dresidual + the norm's own input gradient (dresidual may be NULL: zero; din may
-     * alias dresidual, and in fp32 dout); dweight (C) +=, dbias (C) +=. `partials`: layernorm_partials(C)
-     * floats of workspace. */
+     * alias dresidual, and in fp32 dout); dweight (C) +=, dbias (C) +=. `partials`: workspace. */
     enum status (*layernorm_backward)(void *din, float *dweight, float *dbias, const float *dout,
                                       const void *dresidual, const void *in, const float *weight,
                                       const float *mean, const float *rstd, size_t rows, size_t C,
                                       float *partials, enum dtype type, struct stream *stream);
+    /* The floats of `partials` for a stream of `threads`. */
+    size_t (*layernorm_partials)(size_t C, int threads);
 
     /* out (N,K) = in + bias: adds bias (K) to each row in place. */
     enum status (*bias_forward)(void *inout, const void *bias, size_t rows, size_t K,
@@ -180,6 +187,16 @@ struct kernel_ops {
     enum status (*bias_gelu_backward)(void *din, float *dbias, const void *dout, const void *pre,
                                       size_t rows, size_t F, enum dtype type,
                                       struct stream *stream);
+
+    /* Products of a layer with what comes right behind them; see kernels/projection.h. c = product + bias. */
+    enum status (*projection_bias)(const struct gemm *product, const void *bias,
+                                   struct stream *stream);
+    /* c = product + bias, out = gelu(c). */
+    enum status (*projection_gelu)(void *out, const struct gemm *product, const void *bias,
+                                   struct stream *stream);
+    /* c = product · gelu'(pre), dbias += column sums of c. */
+    enum status (*projection_gelu_backward)(const struct gemm *product, float *dbias,
+                                            const void *pre, struct stream *stream);
 
     /* out (N,C) = residual + in + bias (C); in is fp32 in every format; out may alias residual, and
      * in fp32 `in`. */
@@ -216,9 +233,28 @@ struct kernel_ops {
                                       const struct attention_shape *shape,
                                       const struct attention_dropout *dropout, float *workspace,
                                       enum dtype type, struct stream *stream);
-    /* The floats of `workspace` of both, in every type, for a stream of `threads`. */
+    /* The same of a slice of each sequence: qkv, out and lse are of its positions, keys (B,T,2·H·D) of
+     * the whole sequence, as are the sums dkeys, in fp32. NULL where a device has no slices. */
+    enum status (*attention_slice_forward)(void *out, float *lse, void *keys, const void *qkv,
+                                           const struct attention_shape *shape,
+                                           const struct attention_slice *slice,
+                                           const struct attention_dropout *dropout,
+                                           float *workspace, enum dtype type,
+                                           struct stream *stream);
+    enum status (*attention_slice_backward)(void *dqkv, float *dkeys, const float *dout,
+                                            const void *out, const void *keys, const void *qkv,
+                                            const float *lse, const struct attention_shape *shape,
+                                            const struct attention_slice *slice,
+                                            const struct attention_dropout *dropout,
+                                            float *workspace, enum dtype type,
+                                            struct stream *stream);
+    /* The floats of `workspace` of all four, in every type, for a stream of `threads`. */
     size_t (*attention_workspace)(const struct attention_shape *shape, int threads);
 
+    /* Rows that the head takes at once: enough for full speed of its three products, few enough that the logits of a
+     * large vocabulary stay near 100 MB on the CPU and near 1 GB on a GPU. The same for every shard and team, because
+     * the split of a matrix product decides its bits. */
+    size_t head_block_rows;
     /* The head of a block of rows in three parts, between which the shards of the vocabulary
      * exchange a head_row a row. First: logits (rows,stride) = exp(x·wteᵀ - max of the row), own
      * (rows) =; x (rows,C) and wte (vocab,C) read. stride: head_logits_stride(). In a 16-bit
@@ -264,12 +300,7 @@ struct kernel_ops {
                                struct stream *stream);
 };
 
-/* Workspace sizes; they depend on shapes and the team only. */
-size_t layernorm_partials_floats(size_t C, int threads);
-
-/* Rows that the head takes at once: enough for full speed of its three products, few enough that
- * the logits of a large vocabulary stay near 100 MB. The same for every shard and team, because the
- * split of a matrix product decides its bits. */
+/* The CPU's head_block_rows. */
 enum {
     HEAD_BLOCK_ROWS = 512
 };

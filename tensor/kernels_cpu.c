@@ -14,6 +14,7 @@
 #include "tensor/kernels/gelu.h"
 #include "tensor/kernels/head.h"
 #include "tensor/kernels/layernorm.h"
+#include "tensor/kernels/projection.h"
 #include "tensor/kernels/residual.h"
 #include "tensor/kernels/sgd.h"
 #include "tensor/kernels/sum_squares.h"
@@ -29,18 +30,25 @@ const struct kernel_ops KERNEL(kernels_cpu) = {
     .embedding_backward = KERNEL(embedding_backward),
     .layernorm_forward = KERNEL(layernorm_forward),
     .layernorm_backward = KERNEL(layernorm_backward),
+    .layernorm_partials = KERNEL(layernorm_partials),
     .bias_forward = KERNEL(bias_forward),
     .bias_backward = KERNEL(bias_backward),
     .bias_gelu_forward = KERNEL(bias_gelu_forward),
     .gelu_forward = KERNEL(gelu_forward),
     .bias_gelu_backward = KERNEL(bias_gelu_backward),
+    .projection_bias = KERNEL(projection_bias),
+    .projection_gelu = KERNEL(projection_gelu),
+    .projection_gelu_backward = KERNEL(projection_gelu_backward),
     .bias_residual_forward = KERNEL(bias_residual_forward),
     .dropout_forward = KERNEL(dropout_forward),
     .dropout_backward = KERNEL(dropout_backward),
     .bias_residual_dropout_forward = KERNEL(bias_residual_dropout_forward),
     .attention_forward = KERNEL(attention_forward),
     .attention_backward = KERNEL(attention_backward),
+    .attention_slice_forward = KERNEL(attention_slice_forward),
+    .attention_slice_backward = KERNEL(attention_slice_backward),
     .attention_workspace = KERNEL(attention_workspace),
+    .head_block_rows = HEAD_BLOCK_ROWS,
     .head_logits = KERNEL(head_logits),
     .head_loss = KERNEL(head_loss),
     .head_add_losses = KERNEL(head_add_losses),

@@ -37,6 +37,7 @@ struct member {
 struct stream {
     _Alignas(LINE_BYTES) atomic_uint round; /* moves by one for each call; members wait for it */
     atomic_uint sleepers;                   /* members that may sleep on `round` */
+    void *partials;                         /* owns; NULL for a queue, which has its own */
     _Alignas(LINE_BYTES) atomic_uint busy;  /* members that have not ended their part */
     atomic_uint caller_sleeps;              /* the caller may sleep on `busy` */
     stream_part_fn fn;                      /* this and the next: written before `round` moves */
@@ -50,7 +51,6 @@ struct stream {
     float *scratch[STREAM_MAX_THREADS]; /* in scratch_memory */
     struct member members[STREAM_MAX_THREADS];
     struct gpu_queue queue; /* of CUDA; its handle is NULL for a team */
-    _Alignas(LINE_BYTES) unsigned char partials[STREAM_PARTIALS_BYTES];
 };
 
 static void relax(void)
@@ -169,6 +169,15 @@ static enum status take_stream(struct stream **stream_out)
     return STATUS_OK;
 }
 
+static enum status take_partials(struct stream *stream)
+{
+    stream->partials = aligned_alloc(LINE_BYTES, STREAM_PARTIALS_BYTES);
+    return stream->partials != NULL
+               ? STATUS_OK
+               : status_fail(STATUS_ERR_NO_MEMORY, "creating a stream: %zu bytes",
+                             STREAM_PARTIALS_BYTES);
+}
+
 enum status stream_create(int threads, struct stream **stream_out)
 {
     cpu_set_t usable;
@@ -185,7 +194,10 @@ enum status stream_create(int threads, struct stream **stream_out)
     if (sched_getaffinity(0, sizeof(usable), &usable) == 0 && CPU_COUNT(&usable) < threads) {
         stream->spin_ns = 0;
     }
-    status = start_members(stream);
+    status = take_partials(stream);
+    if (status == STATUS_OK) {
+        status = start_members(stream);
+    }
     if (status < 0) {
         stream_destroy(&stream);
         return status;
@@ -286,7 +298,7 @@ const struct gpu_queue *stream_queue(const struct stream *stream)
 
 void *stream_partials(const struct stream *stream)
 {
-    return stream->queue.handle != NULL ? stream->queue.partials : (void *)stream->partials;
+    return stream->queue.handle != NULL ? stream->queue.partials : stream->partials;
 }
 
 void stream_destroy(struct stream **stream)
@@ -302,6 +314,7 @@ void stream_destroy(struct stream **stream)
         (void)pthread_join(gone->members[part].thread, NULL);
     }
     arena_release(&gone->scratch_memory);
+    free(gone->partials);
     free(gone);
     *stream = NULL;
 }

@@ -58,16 +58,16 @@ struct gpu_queue {
     void *gemm; /* the GPU's product: tensor/cuda/gemm_cuda.h */
 };
 
-#define STREAM_PARTIALS_BYTES 2048
+#define STREAM_PARTIALS_BYTES ((size_t)512 << 10)
 
 enum status stream_create_queue(const struct gpu_queue *queue, struct stream **stream_out);
 
 /* NULL for a team. */
 const struct gpu_queue *stream_queue(const struct stream *stream);
 
-/* Workspace for the operation that runs: STREAM_PARTIALS_BYTES where its kernels work, which the next one
+/* Workspace for the operation that runs, aligned to 64 bytes: STREAM_PARTIALS_BYTES where its kernels work, which the next one
  * overwrites. One thread at a time uses a stream, and a queue's operations run one after another, so
- * that nobody else does meanwhile. */
+ * that nobody else does meanwhile. A team uses little of it, and none that is not touched is taken. */
 void *stream_partials(const struct stream *stream);
 
 /* Ends the threads, frees the memory and nulls the caller's pointer; NULL is fine. */

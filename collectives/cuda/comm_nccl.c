@@ -71,10 +71,6 @@ static enum status slot_group_open(struct comm *base, const struct group_config 
     struct nccl_group *group = NULL;
     char ranks[RANK_LIST_BYTES];
 
-    if (config->aside) {
-        return status_fail(STATUS_ERR_UNSUPPORTED,
-                           "a group with a thread of its own: one thread issues all of NCCL's");
-    }
     group = calloc(1, sizeof(*group));
     if (group == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "opening a group of %d ranks", (int)config->count);
@@ -87,7 +83,9 @@ static enum status slot_group_open(struct comm *base, const struct group_config 
     group->base.ranks = group->ranks;
     group->base.count = config->count;
     group->link.peer = -1;
-    (void)snprintf(group->link.name, sizeof(group->link.name), "group of ranks %s",
+    group->aside = config->aside;
+    (void)snprintf(group->link.name, sizeof(group->link.name), "group%s of ranks %s",
+                   config->aside ? " aside" : "",
                    rank_list_text(config->ranks, config->count, ranks));
     while (*end != NULL) {
         end = &(*end)->next;
@@ -219,8 +217,7 @@ static void release(struct comm_nccl *comm)
         struct nccl_group *group = comm->groups;
 
         comm->groups = group->next;
-        nccl_flight_release(&group->link.flight);
-        free(group);
+        nccl_group_release(group);
     }
     if (comm->shared != NULL) {
         device_give(comm->device, DEVICE_TENSORS, comm->shared, comm->base.shared_bytes);
@@ -267,7 +264,9 @@ static const struct comm_ops ops = {
     .all_reduce = nccl_all_reduce,
     .reduce_scatter = nccl_reduce_scatter,
     .all_gather = nccl_all_gather,
+    .join = nccl_group_join,
     .check = slot_check,
+    .stands = nccl_stands,
     .reserved_bytes = slot_reserved_bytes,
     .abort = slot_abort,
     .close = slot_close,

@@ -3,7 +3,8 @@
  *
  * What comm.h says, in the order of the device's compute stream, and nothing blocks the host inside a step: a call puts
  * its part into a stream, and waits are the stream's. A lane has a communicator and a stream of its own, so that messages
- * run beside compute and beside each other; the collectives of a group run on the compute stream.
+ * run beside compute and beside each other; the collectives of a group run on the compute stream, those of a group `aside` on
+ * one of the group's, behind what the compute stream has by then.
  *
  *   comm_post_receive  once the landing's credit is given, in the stream's order, the message may come; required here.
  *   comm_wait_arrival  the compute stream waits for it. comm_arrived() says before whether it has come.
@@ -11,15 +12,15 @@
  *   comm_post_send     what the compute stream has put into `data` goes, as many bytes as a landing buffer has; comm_sent() is false from here until
  *   comm_wait_sent     has the compute stream wait until `data` may change. comm_last_copy() knows no times.
  *   groups             in place, each call one launch. A sum is NCCL's: in the order of its rings, not of ranks, and a
- *                      maximum may lose a NaN. That members call alike is not checked: those that differ hang or fail. None can
- *                      be `aside`: one thread issues all. A wire of 16 bits carries bytes.
+ *                      maximum may lose a NaN. That members call alike is not checked: those that differ hang or fail. One
+ *                      thread issues all, of groups aside too, and comm_group_join() has the compute stream wait. A wire of 16 bits carries bytes.
  *
  * A tag is checked against that of comm_post_receive() alone: messages of a lane are in the plan's order at both ends.
  * Every rank opens as many groups, in the same order: its tensor group first, say, then its replicas.
  *
  * Creation. Rank 0's id goes round in a control round "NCCL", in which ranks also compare how many groups and waves there
  * are; one communicator of all, and the others are its splits: groups in their order, then for each wave of lanes four
- * (lower rank to higher and back, F and B). All are used once before comm_connect() returns, so that what NCCL makes at a first use
+ * (lower rank to higher and back, F and B; lanes of tied embeddings have a wave to themselves, in which they are the F). All are used once before comm_connect() returns, so that what NCCL makes at a first use
  * is there. The two ends of a lane compare landings and bytes in that first message.
  *
  * Failure. Communicators are not blocking: every wait has its deadline. The plane watches the device's waits

@@ -18,7 +18,7 @@ struct first_message {
 /* First uses of a group: elements of 4 bytes, for each member a slice; and one more, for none but the first. */
 #define FIRST_ELEMS ((size_t)16)
 
-/* Lanes of one wave, by who is above whom and F or B. */
+/* Lanes of one wave, by who is above whom and F or B; those of tied embeddings have a wave to themselves. */
 #define KINDS 4
 
 _Static_assert(2 * NCCL_UNIQUE_ID_BYTES + 1 <= CONTROL_TEXT_BYTES, "an id fits into a note");
@@ -179,13 +179,14 @@ static enum status split(struct comm_nccl *comm, struct nccl_link *link, int32_t
     nccl_leave(comm);
     TRY(nccl_settle(comm, link, "the creation", ncclInProgress));
     TRY(check_members(comm, link, count, index));
-    return nccl_flight_make(comm, &link->flight);
+    return nccl_flight_make(comm, link);
 }
 
 static enum status split_groups(struct comm_nccl *comm)
 {
     for (struct nccl_group *group = comm->groups; group != NULL; group = group->next) {
         TRY(split(comm, &group->link, group->ranks[0], group->base.count, group->base.index));
+        TRY(nccl_group_make(comm, group));
     }
     return STATUS_OK;
 }
@@ -195,7 +196,7 @@ static int32_t kind_of(const struct comm_nccl *comm, const struct lane_config *c
 {
     const bool upwards = config->sends == (comm->base.rank < config->peer);
 
-    return 2 * (upwards ? 0 : 1) + config->direction;
+    return 2 * (upwards ? 0 : 1) + config->direction % 2;
 }
 
 static struct nccl_lane *find_lane(const struct comm_nccl *comm, int32_t wave, int32_t kind)

@@ -6,20 +6,18 @@
 
 #include "collectives/cuda/comm_nccl_state.h"
 
-enum status nccl_flight_make(struct comm_nccl *comm, struct nccl_flight *flight)
+enum status nccl_flight_make(struct comm_nccl *comm, struct nccl_link *link)
 {
+    struct nccl_flight *flight = &link->flight;
+
     flight->entries = calloc(NCCL_FLIGHT_ROOM, sizeof(*flight->entries));
     if (flight->entries == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "the record of a communicator of rank %d",
                            (int)comm->base.rank);
     }
     for (int i = 0; i < NCCL_FLIGHT_ROOM; i++) {
-        const cudaError_t error =
-            cudaEventCreateWithFlags(&flight->entries[i].ended, cudaEventDisableTiming);
-
-        if (error != cudaSuccess) {
-            return nccl_cuda_failure(comm, "an event", error);
-        }
+        TRY(nccl_make_event(comm, &flight->entries[i].ended));
+        TRY(link->peer < 0 ? nccl_make_event(comm, &flight->entries[i].began) : STATUS_OK);
     }
     return STATUS_OK;
 }
@@ -29,6 +27,9 @@ void nccl_flight_release(struct nccl_flight *flight)
     for (int i = 0; i < NCCL_FLIGHT_ROOM && flight->entries != NULL; i++) {
         if (flight->entries[i].ended != NULL) {
             (void)cudaEventDestroy(flight->entries[i].ended);
+        }
+        if (flight->entries[i].began != NULL) {
+            (void)cudaEventDestroy(flight->entries[i].began);
         }
     }
     free(flight->entries);
@@ -49,6 +50,38 @@ const struct nccl_entry *nccl_flight_oldest(struct nccl_link *link)
         flight->oldest++;
     }
     return flight->oldest < flight->next ? entry_at(flight, flight->oldest) : NULL;
+}
+
+enum status nccl_flight_begin(struct comm_nccl *comm, struct nccl_link *link,
+                              struct CUstream_st *stream)
+{
+    struct nccl_flight *flight = &link->flight;
+    cudaError_t error = cudaSuccess;
+
+    (void)nccl_flight_oldest(link);
+    if (flight->next - flight->oldest < NCCL_FLIGHT_ROOM) { /* else it becomes part of another */
+        error = cudaEventRecord(entry_at(flight, flight->next)->began, stream);
+    }
+    return error == cudaSuccess ? STATUS_OK : nccl_cuda_failure(comm, "recording an event", error);
+}
+
+bool nccl_flight_stands(struct nccl_link *link)
+{
+    const struct nccl_entry *oldest = nccl_flight_oldest(link);
+
+    return oldest != NULL && nccl_ask_event(oldest->began) == cudaSuccess;
+}
+
+const struct nccl_entry *nccl_flight_find(struct nccl_link *link, uint64_t number)
+{
+    const struct nccl_flight *flight = &link->flight;
+    const struct nccl_entry *found = NULL;
+
+    for (uint64_t i = flight->oldest; i < flight->next && (found == NULL || found->last < number);
+         i++) {
+        found = entry_at(flight, i);
+    }
+    return found;
 }
 
 enum status nccl_flight_note(struct comm_nccl *comm, struct nccl_link *link, const char *what,

@@ -1,6 +1,7 @@
-/* Collectives, in place and on the compute stream: each call one launch. */
+/* Collectives, in place, on the compute stream or beside it: each call one launch. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <stdlib.h>
 
 #include "collectives/cuda/comm_nccl_state.h"
 
@@ -90,6 +91,51 @@ static size_t elems_of(const struct comm_piece *pieces, int32_t count)
     return elems;
 }
 
+enum status nccl_group_make(struct comm_nccl *comm, struct nccl_group *group)
+{
+    cudaError_t error = cudaSuccess;
+
+    group->stream = comm->compute;
+    if (!group->aside) {
+        return STATUS_OK;
+    }
+    group->stream = NULL;
+    error = cudaStreamCreateWithFlags(&group->stream, cudaStreamNonBlocking);
+    return error == cudaSuccess ? nccl_make_event(comm, &group->reached)
+                                : nccl_cuda_failure(comm, "a stream", error);
+}
+
+void nccl_group_release(struct nccl_group *group)
+{
+    if (group->aside && group->stream != NULL) {
+        (void)cudaStreamDestroy(group->stream);
+    }
+    if (group->reached != NULL) {
+        (void)cudaEventDestroy(group->reached);
+    }
+    nccl_flight_release(&group->link.flight);
+    free(group);
+}
+
+/* What the compute stream has been given comes before the call. */
+static enum status come_behind(struct comm_nccl *comm, struct nccl_group *group)
+{
+    if (group->aside) {
+        TRY(nccl_order_behind(comm, group->stream, group->reached, comm->compute));
+    }
+    return nccl_flight_begin(comm, &group->link, group->stream);
+}
+
+enum status nccl_group_join(struct group *base, uint64_t calls)
+{
+    struct comm_nccl *comm = comm_of(base);
+    struct nccl_group *group = group_of(base);
+    /* Calls without elements are no operations, so that what is found may be a later one, which is behind it too. */
+    const struct nccl_entry *entry = group->aside ? nccl_flight_find(&group->link, calls) : NULL;
+
+    return entry != NULL ? nccl_order_behind(comm, comm->compute, entry->ended, NULL) : STATUS_OK;
+}
+
 /* All pieces as one launch; nothing where nothing is in them, which is so at every member. */
 static enum status call(struct group *base, const struct comm_piece *pieces, int32_t count,
                         piece_fn put, const char *what)
@@ -103,19 +149,20 @@ static enum status call(struct group *base, const struct comm_piece *pieces, int
     if (elems == 0) {
         return STATUS_OK;
     }
+    TRY(come_behind(comm, group));
     if (!nccl_enter(comm)) {
         return nccl_aborted(comm);
     }
     result = ncclGroupStart();
     for (int32_t i = 0; i < count && result == ncclSuccess; i++) {
         if (pieces[i].elems > 0) {
-            result = put(base, &pieces[i], group->link.handle, comm->compute);
+            result = put(base, &pieces[i], group->link.handle, group->stream);
         }
     }
     ended = ncclGroupEnd();
     nccl_leave(comm);
     TRY(nccl_settle(comm, &group->link, what, (int)(result != ncclSuccess ? result : ended)));
-    return nccl_flight_note(comm, &group->link, what, elems, comm->compute);
+    return nccl_flight_note(comm, &group->link, what, elems, group->stream);
 }
 
 enum status nccl_all_reduce(struct group *base, const struct comm_piece *piece, enum comm_op op,
@@ -131,14 +178,15 @@ enum status nccl_all_reduce(struct group *base, const struct comm_piece *piece, 
     if (piece->elems == 0) {
         return STATUS_OK;
     }
+    TRY(come_behind(comm, group));
     if (!nccl_enter(comm)) {
         return nccl_aborted(comm);
     }
     result = ncclAllReduce(piece->data, piece->data, piece->elems, ncclFloat32,
-                           op == COMM_SUM ? ncclSum : ncclMax, group->link.handle, comm->compute);
+                           op == COMM_SUM ? ncclSum : ncclMax, group->link.handle, group->stream);
     nccl_leave(comm);
     TRY(nccl_settle(comm, &group->link, what, (int)result));
-    return nccl_flight_note(comm, &group->link, what, piece->elems, comm->compute);
+    return nccl_flight_note(comm, &group->link, what, piece->elems, group->stream);
 }
 
 enum status nccl_reduce_scatter(struct group *base, const struct comm_piece *pieces, int32_t count,

@@ -35,13 +35,6 @@ static size_t memory_bytes(const struct nccl_lane *lane)
     return (size_t)lane->base.config.landings * nccl_landing_stride(&lane->base);
 }
 
-static enum status make_event(struct comm_nccl *comm, cudaEvent_t *event_out)
-{
-    const cudaError_t error = cudaEventCreateWithFlags(event_out, cudaEventDisableTiming);
-
-    return error == cudaSuccess ? STATUS_OK : nccl_cuda_failure(comm, "an event", error);
-}
-
 /* Of the highest priority: kernels of messages are short, and somebody waits for them. */
 static enum status make_stream(struct comm_nccl *comm, struct nccl_lane *lane)
 {
@@ -66,8 +59,8 @@ static enum status make_landings(struct comm_nccl *comm, struct nccl_lane *lane)
                            (int)lane->base.config.peer);
     }
     for (int32_t i = 0; i < count; i++) {
-        TRY(make_event(comm, &lane->landings[i].free));
-        TRY(make_event(comm, &lane->landings[i].arrived));
+        TRY(nccl_make_event(comm, &lane->landings[i].free));
+        TRY(nccl_make_event(comm, &lane->landings[i].arrived));
     }
     TRY(device_take(comm->device, DEVICE_TENSORS, "landing buffers", memory_bytes(lane), &memory));
     lane->memory = memory;
@@ -78,8 +71,8 @@ static enum status make_landings(struct comm_nccl *comm, struct nccl_lane *lane)
 enum status nccl_lane_make(struct comm_nccl *comm, struct nccl_lane *lane)
 {
     TRY(make_stream(comm, lane));
-    TRY(make_event(comm, &lane->written));
-    TRY(make_event(comm, &lane->sent));
+    TRY(nccl_make_event(comm, &lane->written));
+    TRY(nccl_make_event(comm, &lane->sent));
     return lane->base.config.sends ? STATUS_OK : make_landings(comm, lane);
 }
 
@@ -109,18 +102,6 @@ void nccl_lane_release(const struct comm_nccl *comm, struct nccl_lane *lane)
     free(lane);
 }
 
-/* The stream `waits` goes on when `event`, recorded now where `recorded` is, has ended. */
-static enum status order_behind(struct comm_nccl *comm, cudaStream_t waits, cudaEvent_t event,
-                                cudaStream_t recorded)
-{
-    cudaError_t error = recorded != NULL ? cudaEventRecord(event, recorded) : cudaSuccess;
-
-    if (error == cudaSuccess) {
-        error = cudaStreamWaitEvent(waits, event, 0);
-    }
-    return error == cudaSuccess ? STATUS_OK : nccl_cuda_failure(comm, "waiting in a stream", error);
-}
-
 /* The message itself, behind what is in the lane's stream: `from` is sent, or received `to`. */
 static enum status transfer(struct comm_nccl *comm, struct nccl_lane *lane, const void *from,
                             void *to, size_t bytes)
@@ -143,7 +124,7 @@ static enum status transfer(struct comm_nccl *comm, struct nccl_lane *lane, cons
 static enum status move(struct comm_nccl *comm, struct nccl_lane *lane, const void *from, void *to,
                         size_t bytes)
 {
-    TRY(order_behind(comm, lane->stream, lane->written, comm->compute));
+    TRY(nccl_order_behind(comm, lane->stream, lane->written, comm->compute));
     return transfer(comm, lane, from, to, bytes);
 }
 
@@ -196,7 +177,7 @@ enum status nccl_lane_wait_sent(struct lane *base, const struct cancel *cancel, 
     (void)cancel; /* nothing blocks here */
     (void)deadline_ns;
     if (lane->pending) {
-        TRY(order_behind(comm, comm->compute, lane->sent, NULL));
+        TRY(nccl_order_behind(comm, comm->compute, lane->sent, NULL));
         lane->pending = false;
     }
     return STATUS_OK;
@@ -212,7 +193,7 @@ enum status nccl_lane_post_receive(struct lane *base, int32_t landing, uint64_t 
     ENSURE(place->state == NCCL_LANDING_FREE,
            "landing buffer %d from rank %d is posted before its credit", (int)landing,
            (int)base->config.peer);
-    TRY(order_behind(comm, lane->stream, place->free, NULL));
+    TRY(nccl_order_behind(comm, lane->stream, place->free, NULL));
     TRY(transfer(comm, lane, NULL, nccl_lane_landing(base, landing), base->config.landing_bytes));
     error = cudaEventRecord(place->arrived, lane->stream);
     if (error != cudaSuccess) {
@@ -269,7 +250,7 @@ enum status nccl_lane_wait_arrival(struct lane *base, int32_t landing, uint64_t 
            (int)landing, (int)base->config.peer);
     TRY(check_tag(base, landing, tag));
     if (place->state == NCCL_LANDING_POSTED) {
-        TRY(order_behind(comm, comm->compute, place->arrived, NULL));
+        TRY(nccl_order_behind(comm, comm->compute, place->arrived, NULL));
         place->state = NCCL_LANDING_FULL;
     }
     return STATUS_OK;

@@ -34,6 +34,7 @@ struct nccl_entry {
     uint64_t order;   /* of the first, among all operations of the comm */
     const char *what; /* of the last, as its size; static */
     size_t count;
+    struct CUevent_st *began; /* owns; of a group: recorded before the first */
     struct CUevent_st *ended; /* owns; recorded behind the last */
 };
 
@@ -86,6 +87,9 @@ struct nccl_group {
     struct group base;
     struct nccl_group *next;
     struct nccl_link link;
+    bool aside;
+    struct CUstream_st *stream; /* owns, where it is aside, these; else that of compute */
+    struct CUevent_st *reached; /* the compute stream has come to a call */
     int32_t ranks[COMM_GROUP_MEMBERS];
 };
 
@@ -109,9 +113,10 @@ struct comm_nccl {
     const struct cancel *cancel; /* of comm_connect(), while it runs */
     int64_t deadline_ns;
     enum status failed; /* a failure that no call could report, or STATUS_OK */
-    int64_t looked_ns;  /* a wait has looked at what it stands at, */
+    int64_t looked_ns;  /* atomic; a wait has looked at what it stands at, */
     bool stands;        /* and that was something: */
     char stood_at[NCCL_FLIGHT_TEXT_BYTES];
+    int in_call;          /* atomic: a call of a group stood in the compute stream then */
     bool sick;            /* something has failed: what is left is to abort */
     int aborted;          /* atomic */
     pthread_mutex_t gate; /* around NCCL's calls */
@@ -138,8 +143,17 @@ enum status nccl_aborted(const struct comm_nccl *comm);
 enum status nccl_settle(struct comm_nccl *comm, struct nccl_link *link, const char *what,
                         int result);
 
+/* The stream `waits` goes on when `event`, recorded now where `recorded` is, has ended. */
+enum status nccl_order_behind(struct comm_nccl *comm, struct CUstream_st *waits,
+                              struct CUevent_st *event, struct CUstream_st *recorded);
+
+enum status nccl_make_event(struct comm_nccl *comm, struct CUevent_st **event_out);
+
 /* Whether all communicators are well and nobody has aborted. */
 enum status nccl_check(struct comm_nccl *comm);
+
+/* Whether the compute stream stood in a call when a wait last looked, not long ago. Any thread. */
+bool nccl_stands(const struct comm *base);
 
 /* Of the device's waits: a device_watch_fn of the comm. */
 enum status nccl_watch(void *context, enum status ended);
@@ -187,10 +201,23 @@ enum status nccl_reduce_scatter(struct group *base, const struct comm_piece *pie
 enum status nccl_all_gather(struct group *base, const struct comm_piece *pieces, int32_t count,
                             const struct cancel *cancel, int64_t deadline_ns);
 
+/* What a group has streams and events for; and all that it holds, in whatever state, and the group itself. */
+enum status nccl_group_make(struct comm_nccl *comm, struct nccl_group *group);
+void nccl_group_release(struct nccl_group *group);
+
+enum status nccl_group_join(struct group *base, uint64_t calls);
+
 /* ---- comm_nccl_flight.c ---- */
 
-enum status nccl_flight_make(struct comm_nccl *comm, struct nccl_flight *flight);
+enum status nccl_flight_make(struct comm_nccl *comm, struct nccl_link *link);
 void nccl_flight_release(struct nccl_flight *flight);
+
+/* An operation of a group comes next in `stream`. */
+enum status nccl_flight_begin(struct comm_nccl *comm, struct nccl_link *link,
+                              struct CUstream_st *stream);
+
+/* Whether the stream has come to an operation of the group that has not ended. */
+bool nccl_flight_stands(struct nccl_link *link);
 
 /* An operation has been put into `stream`: `what` of `count`. */
 enum status nccl_flight_note(struct comm_nccl *comm, struct nccl_link *link, const char *what,
@@ -198,6 +225,9 @@ enum status nccl_flight_note(struct comm_nccl *comm, struct nccl_link *link, con
 
 /* The oldest that has not ended, or NULL. */
 const struct nccl_entry *nccl_flight_oldest(struct nccl_link *link);
+
+/* The one that operation `number`, or what stands in its place, has ended with; NULL: it has ended. */
+const struct nccl_entry *nccl_flight_find(struct nccl_link *link, uint64_t number);
 
 /* Who this rank waits for, as words: of all communicators what is oldest; false where all has ended. */
 bool nccl_flight_text(struct comm_nccl *comm, char *text, size_t text_bytes);

@@ -65,6 +65,24 @@ enum status nccl_cuda_failure(struct comm_nccl *comm, const char *what, int erro
                        what, cudaGetErrorString((cudaError_t)error));
 }
 
+enum status nccl_make_event(struct comm_nccl *comm, struct CUevent_st **event_out)
+{
+    const cudaError_t error = cudaEventCreateWithFlags(event_out, cudaEventDisableTiming);
+
+    return error == cudaSuccess ? STATUS_OK : nccl_cuda_failure(comm, "an event", error);
+}
+
+enum status nccl_order_behind(struct comm_nccl *comm, struct CUstream_st *waits,
+                              struct CUevent_st *event, struct CUstream_st *recorded)
+{
+    cudaError_t error = recorded != NULL ? cudaEventRecord(event, recorded) : cudaSuccess;
+
+    if (error == cudaSuccess) {
+        error = cudaStreamWaitEvent(waits, event, 0);
+    }
+    return error == cudaSuccess ? STATUS_OK : nccl_cuda_failure(comm, "waiting in a stream", error);
+}
+
 int nccl_ask_event(struct CUevent_st *event)
 {
     const cudaError_t error = cudaEventQuery(event);
@@ -157,11 +175,25 @@ enum status nccl_check(struct comm_nccl *comm)
 static void look(struct comm_nccl *comm)
 {
     const int64_t now_ns = clock_now_ns();
+    bool in_call = false;
 
-    if (now_ns - comm->looked_ns >= LOOK_NS) {
-        comm->looked_ns = now_ns;
-        comm->stands = nccl_flight_text(comm, comm->stood_at, sizeof(comm->stood_at));
+    if (now_ns - comm->looked_ns < LOOK_NS) {
+        return;
     }
+    comm->stands = nccl_flight_text(comm, comm->stood_at, sizeof(comm->stood_at));
+    for (struct nccl_group *group = comm->groups; group != NULL; group = group->next) {
+        in_call = in_call || (!group->aside && nccl_flight_stands(&group->link));
+    }
+    __atomic_store_n(&comm->in_call, in_call ? 1 : 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&comm->looked_ns, now_ns, __ATOMIC_RELEASE);
+}
+
+bool nccl_stands(const struct comm *base)
+{
+    const struct comm_nccl *comm = (const struct comm_nccl *)base;
+
+    return __atomic_load_n(&comm->in_call, __ATOMIC_ACQUIRE) != 0 &&
+           clock_now_ns() - __atomic_load_n(&comm->looked_ns, __ATOMIC_ACQUIRE) < 2 * LOOK_NS;
 }
 
 /* Of the device's waits; see device_watch(). */

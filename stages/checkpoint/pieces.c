@@ -1,7 +1,5 @@
 #include "stages/checkpoint/pieces.h"
 
-#include <stdlib.h>
-
 #include "base/check.h"
 #include "tensor/device.h"
 
@@ -26,18 +24,17 @@ enum status piece_read(struct piece_reader *reader, const void *from, size_t byt
         return STATUS_OK;
     }
     if (reader->staging == NULL) {
-        reader->staging = malloc(PIECE_BYTES);
-    }
-    if (reader->staging == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "reading the device's memory: %zu bytes",
-                           PIECE_BYTES);
+        TRY(device_take(reader->device, DEVICE_HOST, "staging of files", PIECE_BYTES,
+                        &reader->staging));
     }
     *bytes_out = reader->staging;
-    return device_copy(reader->device, reader->staging, from, bytes);
+    return device_copy_now(reader->device, reader->staging, from, bytes);
 }
 
 void piece_reader_release(struct piece_reader *reader)
 {
-    free(reader->staging);
-    reader->staging = NULL;
+    if (reader->staging != NULL) {
+        device_give(reader->device, DEVICE_HOST, reader->staging, PIECE_BYTES);
+        reader->staging = NULL;
+    }
 }

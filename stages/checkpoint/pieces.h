@@ -35,7 +35,7 @@ void pieces_tell(const struct piece_watch *watch);
  * host's, it lends the memory itself. */
 struct piece_reader {
     struct device *device; /* borrows */
-    void *staging;         /* owns; PIECE_BYTES, taken by the first piece that needs it */
+    void *staging; /* owns, of DEVICE_HOST; PIECE_BYTES, taken by the first piece that needs it */
 };
 
 /* Lends `bytes` <= PIECE_BYTES of what lies at `from`, until the next call. May block until the device's stream has

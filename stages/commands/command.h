@@ -21,6 +21,7 @@ enum status command_config(int argc, char **argv);
 enum status command_plan(int argc, char **argv);
 enum status command_trace(int argc, char **argv);
 enum status command_train(int argc, char **argv);
+enum status command_tune(int argc, char **argv);
 
 #ifdef __cplusplus
 }

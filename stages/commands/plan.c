@@ -10,29 +10,36 @@
 #include "scheduler/plan_text.h"
 #include "scheduler/prove.h"
 #include "stages/commands/command.h"
+#include "stages/commands/plan_costs.h"
 #include "stages/commands/plan_print.h"
 #include "stages/config.h"
+#include "stages/plan_search.h"
 
-#define PIPE_COLUMNS 100 /* where stdout is no terminal */
+#define PIPE_COLUMNS      100   /* where stdout is no terminal */
+#define PLAIN_EVALUATIONS 20000 /* of a search without a CONFIG */
 
 enum plan_format {
     PLAN_FORMAT_TEXT,
     PLAN_FORMAT_SUMMARY,
     PLAN_FORMAT_CSV,
     PLAN_FORMAT_JSON,
+    PLAN_FORMAT_SVG,
     PLAN_FORMATS
 };
 
-static const char *const format_texts[PLAN_FORMATS] = {"text", "summary", "csv", "json"};
+static const char *const format_texts[PLAN_FORMATS] = {"text", "summary", "csv", "json", "svg"};
 
 enum plan_option {
     OPTION_PP = 256,
     OPTION_MICROBATCHES,
     OPTION_VIRTUAL_STAGES,
     OPTION_SCHEDULE,
+    OPTION_EXTRA_IN_FLIGHT,
     OPTION_EARLY_SEND,
+    OPTION_SEQUENCE_SLICES,
     OPTION_LANE_DEPTH,
     OPTION_COSTS,
+    OPTION_WHAT_IF,
     OPTION_FORMAT,
     OPTION_HELP
 };
@@ -42,9 +49,12 @@ static const struct option long_options[] = {
     {"num-microbatches", required_argument, NULL, OPTION_MICROBATCHES},
     {"virtual-stages", required_argument, NULL, OPTION_VIRTUAL_STAGES},
     {"schedule", required_argument, NULL, OPTION_SCHEDULE},
+    {"extra-in-flight", required_argument, NULL, OPTION_EXTRA_IN_FLIGHT},
     {"early-send", required_argument, NULL, OPTION_EARLY_SEND},
+    {"sequence-slices", required_argument, NULL, OPTION_SEQUENCE_SLICES},
     {"lane-depth", required_argument, NULL, OPTION_LANE_DEPTH},
     {"costs", required_argument, NULL, OPTION_COSTS},
+    {"what-if", required_argument, NULL, OPTION_WHAT_IF},
     {"format", required_argument, NULL, OPTION_FORMAT},
     {"help", no_argument, NULL, OPTION_HELP},
     {NULL, 0, NULL, 0}};
@@ -59,16 +69,24 @@ static const char help_text[] =
     "\n"
     "  --pp N                   pipeline ranks (1)\n"
     "  --num-microbatches N     micro-batches a step\n"
-    "  --schedule NAME          gpipe, 1f1b, interleaved_1f1b, forward_only or\n"
-    "                           file:PATH (1f1b)\n"
-    "  --virtual-stages N       chunks a rank (1)\n"
+    "  --schedule NAME          gpipe, 1f1b, interleaved_1f1b, bfs, zb_h1, zb_h2, izb, zb_v,\n"
+    "                           v_half, v_min, seq1f1b, forward_only, file:PATH, or auto: the\n"
+    "                           shortest that a search finds (1f1b)\n"
+    "  --virtual-stages N       chunks a rank (1; 2 with zb_v, v_half, v_min)\n"
+    "  --extra-in-flight N      micro-batches that 1f1b begins beyond its own (0)\n"
+    "  --sequence-slices N      slices of a sequence, with seq1f1b (1)\n"
     "  --early-send true|false  send a gradient before the weight gradient is done (true)\n"
     "  --lane-depth N           landing buffers beyond what the orders hold (2)\n"
     "\n"
     "and in both cases\n"
     "\n"
     "  --costs F,I,W[,c]        costs a rank and micro-batch, latency of a message (1,1,1,0)\n"
-    "  --format NAME            text, summary, csv or json (text)\n"
+    "  --costs FILE|RUN         costs that were measured: costs.json, or the directory of a run\n"
+    "                           that had trace.enabled\n"
+    "  --what-if TEXT           \"stage 2 x 0.8\", \"virtual stage 5 x 2\", or F, I, W, latency, "
+    "copy,\n"
+    "                           overhead, rest \" x 1.1\"; several with ; between them\n"
+    "  --format NAME            text, summary, csv, json or svg (text)\n"
     "  --help                   this text\n";
 
 /* What the command line asks for. */
@@ -78,9 +96,10 @@ struct request {
     const char *config;     /* borrows; or NULL */
     struct config *loaded;  /* owns; of `config` */
     const char *shape_name; /* borrows; the last option that CONFIG would decide, or NULL */
-    double costs[4];        /* F, I, W, c */
+    struct plan_costs_request costs; /* owns */
     enum plan_format format;
     bool help;
+    char found[256];  /* how the plan was found, with schedule auto; else "" */
     char **overrides; /* owns the array; --section.key=value */
     int override_count;
 };
@@ -111,36 +130,6 @@ static enum status parse_bool(const char *key, const char *text, bool *value_out
     return STATUS_OK;
 }
 
-static enum status parse_costs(const char *text, double costs[4])
-{
-    double values[4] = {0.0, 0.0, 0.0, 0.0};
-    const char *at = text;
-    int count = 0;
-
-    while (count < 4) {
-        char *end = NULL;
-
-        values[count] = strtod(at, &end);
-        if (end == at || !isfinite(values[count]) || values[count] < 0.0) {
-            break;
-        }
-        count++;
-        at = end;
-        if (*at != ',') {
-            break;
-        }
-        at++;
-    }
-    if (count < 3 || *at != '\0' || at[-1] == ',' || values[0] + values[1] + values[2] <= 0.0) {
-        return status_fail(STATUS_ERR_REFUSED,
-                           "weir plan: --costs is \"%s\", expected F,I,W or F,I,W,c: numbers of at "
-                           "least 0, not all 0",
-                           text);
-    }
-    memcpy(costs, values, sizeof(values));
-    return STATUS_OK;
-}
-
 static enum status parse_format(const char *text, enum plan_format *format_out)
 {
     int i;
@@ -152,7 +141,8 @@ static enum status parse_format(const char *text, enum plan_format *format_out)
         }
     }
     return status_fail(STATUS_ERR_REFUSED,
-                       "weir plan: --format is \"%s\", expected text, summary, csv or json", text);
+                       "weir plan: --format is \"%s\", expected text, summary, csv, json or svg",
+                       text);
 }
 
 static enum status parse_schedule(struct request *request, const char *text)
@@ -178,12 +168,19 @@ static enum status take_option(struct request *request, int option, const char *
         return parse_count(name, optarg, &shape->virtual_stages);
     case OPTION_SCHEDULE:
         return parse_schedule(request, optarg);
+    case OPTION_EXTRA_IN_FLIGHT:
+        return strcmp(optarg, "0") == 0 ? STATUS_OK
+                                        : parse_count(name, optarg, &shape->extra_in_flight);
     case OPTION_EARLY_SEND:
         return parse_bool(name, optarg, &shape->early_send);
+    case OPTION_SEQUENCE_SLICES:
+        return parse_count(name, optarg, &shape->sequence_slices);
     case OPTION_LANE_DEPTH:
         return parse_count(name, optarg, &shape->lane_depth);
     case OPTION_COSTS:
-        return parse_costs(optarg, request->costs);
+        return plan_costs_parse(&request->costs, optarg);
+    case OPTION_WHAT_IF:
+        return plan_costs_add_what_if(&request->costs, optarg);
     case OPTION_FORMAT:
         return parse_format(optarg, &request->format);
     case OPTION_HELP:
@@ -270,10 +267,17 @@ static enum status check_request(const struct request *request)
 static void complete_shape(struct request *request)
 {
     struct plan_shape *shape = &request->shape;
+    int64_t pieces =
+        (int64_t)shape->microbatches * (shape->sequence_slices > 1 ? shape->sequence_slices : 1);
 
+    /* What is too many for an int32_t is for a plan. */
+    shape->microbatches = pieces < INT32_MAX ? (int32_t)pieces : INT32_MAX;
     if (request->path == NULL) {
         shape->ranks = shape->ranks == 0 ? 1 : shape->ranks;
-        shape->virtual_stages = shape->virtual_stages == 0 ? 1 : shape->virtual_stages;
+        shape->sequence_slices = shape->sequence_slices == 0 ? 1 : shape->sequence_slices;
+        if (shape->virtual_stages == 0) {
+            shape->virtual_stages = schedule_takes_chunks(shape->schedule, 1) ? 1 : 2;
+        }
     }
     shape->embedding_sync = true;
 }
@@ -302,18 +306,25 @@ static int terminal_columns(void)
     return PIPE_COLUMNS;
 }
 
+/* `compute` is NULL where only a summary is asked for. */
 static enum status print_report(const struct request *request, const struct plan *compute,
                                 const struct plan *lowered, const struct plan_traffic *traffic,
                                 const struct plan_memory *memory)
 {
-    const double *c = request->costs;
-    struct plan_print print = {
-        .compute = compute, .lowered = lowered, .F = c[0], .I = c[1], .W = c[2], .message = c[3]};
+    struct plan_print print = {.compute = compute != NULL ? compute : lowered,
+                               .lowered = lowered,
+                               .costs = &request->costs};
+    double c[4];
     struct plan_costs costs;
     struct plan_report report;
     enum status status;
 
-    TRY(plan_costs_uniform(lowered, c[0], c[1], c[2], c[3], &costs));
+    TRY(plan_costs_make(&request->costs, lowered, &costs));
+    plan_costs_means(lowered, &costs, c);
+    print.F = c[0];
+    print.I = c[1];
+    print.W = c[2];
+    print.message = c[3];
     status = plan_report_make(lowered, &costs, &report);
     plan_costs_release(&costs);
     if (status < 0) {
@@ -322,12 +333,16 @@ static enum status print_report(const struct request *request, const struct plan
     print.report = &report;
     print.traffic = traffic;
     print.memory = memory;
+    print.found = request->found;
     switch (request->format) {
     case PLAN_FORMAT_JSON:
         status = plan_print_json(&print, stdout);
         break;
     case PLAN_FORMAT_CSV:
         status = plan_text_print(compute, PLAN_TEXT_CSV, stdout);
+        break;
+    case PLAN_FORMAT_SVG:
+        status = plan_print_svg(&print, stdout);
         break;
     case PLAN_FORMAT_SUMMARY:
         status = plan_print_summary(&print, "", stdout);
@@ -340,6 +355,49 @@ static enum status print_report(const struct request *request, const struct plan
     return status;
 }
 
+/* Costs that each chunk of a plan without a model has its share of. */
+static enum status search_shape(struct request *request, struct search_result *found_out)
+{
+    const struct search_options options = {.seed = 1, .evaluations = PLAIN_EVALUATIONS};
+    struct search_variant variant = {.shape = request->shape};
+    struct plan *loop = NULL;
+    enum status status;
+
+    variant.shape.schedule = SCHEDULE_FILE;
+    TRY(plan_create(&variant.shape, &loop));
+    status = plan_costs_make(&request->costs, loop, &variant.costs);
+    plan_destroy(&loop);
+    if (status >= 0) {
+        status = search_run(&variant, 1, &options, found_out);
+        plan_costs_release(&variant.costs);
+    }
+    return status;
+}
+
+/* The plan that was asked for, or with schedule auto the one that is found, and how. */
+static enum status make_compute(struct request *request, struct plan **compute_out)
+{
+    struct search_result found;
+
+    if (request->shape.schedule != SCHEDULE_AUTO) {
+        return plan_make(&request->shape, request->path, compute_out);
+    }
+    if (request->loaded != NULL) {
+        const struct config_parallel *parallel = &request->loaded->parallel;
+
+        TRY(plan_search_run(request->loaded, (int32_t)(parallel->pp * parallel->tp * parallel->dp),
+                            &found));
+    } else {
+        TRY(search_shape(request, &found));
+    }
+    plan_search_print(&found, request->loaded != NULL ? "by FLOPs" : "at these costs",
+                      request->found, sizeof(request->found));
+    *compute_out = found.plan;
+    found.plan = NULL;
+    search_result_release(&found);
+    return STATUS_OK;
+}
+
 static enum status make_and_print(struct request *request)
 {
     struct plan *compute = NULL;
@@ -349,9 +407,12 @@ static enum status make_and_print(struct request *request)
     enum status status;
 
     TRY(load_shape(request));
-    TRY(plan_make(&request->shape, request->path, &compute));
+    TRY(make_compute(request, &compute));
     /* Proved with the report. */
     TRY_OR(done, status, plan_lower(compute, &lowered));
+    if (request->format == PLAN_FORMAT_SUMMARY) {
+        plan_destroy(&compute); /* a large one would weigh on the proof, and nobody asks for it */
+    }
     TRY_OR(done, status, plan_traffic_make(request->loaded, lowered, &traffic));
     TRY_OR(done, status, plan_memory_make(request->loaded, lowered, &memory));
     TRY_OR(done, status, print_report(request, compute, lowered, &traffic, &memory));
@@ -372,7 +433,7 @@ enum status command_plan(int argc, char **argv)
 {
     struct request request = {
         .shape = {.schedule = SCHEDULE_1F1B, .lane_depth = 2, .early_send = true},
-        .costs = {1.0, 1.0, 1.0, 0.0}};
+        .costs = {.uniform = {1.0, 1.0, 1.0, 0.0}}};
     size_t places = (size_t)argc + 1;
     char **options = calloc(2 * places, sizeof(*options));
     enum status status;
@@ -391,6 +452,7 @@ enum status command_plan(int argc, char **argv)
     }
 
 done:
+    plan_costs_request_release(&request.costs);
     config_destroy(&request.loaded);
     free(options);
     return status;

@@ -4,6 +4,8 @@
 
 #include "scheduler/plan_chart.h"
 #include "scheduler/plan_text.h"
+#include "scheduler/plan_trace.h"
+#include "scheduler/timeline.h"
 
 /* More digits would show how 0.1 is stored, fewer would round costs that were measured. */
 #define JSON_DIGITS 15
@@ -142,16 +144,19 @@ static json_t *json_plan(const struct plan_print *print)
     json_t *peak = json_pack("{s:o, s:o}", "w0", json_peaks(report->peak_w0, shape->ranks), "wall",
                              json_peaks(report->peak_wall, shape->ranks));
 
-    return json_pack(
-        "{s:s, s:i, s:i, s:i, s:b, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:I, s:i, s:i, s:o, "
-        "s:o}",
-        "schedule", schedule_text(shape->schedule), "p", shape->ranks, "m", shape->microbatches,
-        "v", shape->virtual_stages, "early_send", shape->early_send ? 1 : 0, "placement",
-        json_placement(print->compute), "costs", costs, "makespan", simulation->makespan, "ideal",
-        simulation->ideal, "bubble", simulation->bubble, "span_bubble", simulation->span_bubble,
-        "bubble_ratio", report->bubble_ratio, "peak", peak, "messages",
-        (json_int_t)report->messages, "min_depth", report->min_depth, "d_perf", report->perf_depth,
-        "ranks", json_lines(print->compute), "lowered", json_lines(print->lowered));
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:b, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:I, "
+                     "s:i, s:i, s:o, "
+                     "s:o}",
+                     "schedule", schedule_text(shape->schedule), "p", shape->ranks, "m",
+                     shape->microbatches / plan_slices(print->compute), "v", shape->virtual_stages,
+                     "sequence_slices", plan_slices(print->compute), "early_send",
+                     shape->early_send ? 1 : 0, "placement", json_placement(print->compute),
+                     "costs", costs, "makespan", simulation->makespan, "ideal", simulation->ideal,
+                     "bubble", simulation->bubble, "span_bubble", simulation->span_bubble,
+                     "bubble_ratio", report->bubble_ratio, "peak", peak, "messages",
+                     (json_int_t)report->messages, "min_depth", report->min_depth, "d_perf",
+                     report->perf_depth, "ranks", json_lines(print->compute), "lowered",
+                     json_lines(print->lowered));
 }
 
 /* Without a model nothing has a size. */
@@ -203,16 +208,43 @@ static void print_peaks(const double *peaks, int32_t ranks, FILE *out)
     }
 }
 
+static void print_depths(const struct plan_print *print, const char *prefix, FILE *out)
+{
+    const struct plan_report *report = print->report;
+    int32_t depth = print->lowered->shape.lane_depth;
+
+    if (report->min_depth == 0) {
+        (void)fprintf(out,
+                      "%smessages    %lld\n%slane depth  %d; the least that is enough is not "
+                      "looked for in a plan of this size\n",
+                      prefix, (long long)report->messages, prefix, depth);
+        return;
+    }
+    (void)fprintf(out, "%smessages    %lld, no deadlock with %d landing buffer%s a lane or more\n",
+                  prefix, (long long)report->messages, report->min_depth,
+                  report->min_depth == 1 ? "" : "s");
+    (void)fprintf(out, "%slane depth  %d; %s %d\n", prefix, depth,
+                  report->perf_depth <= depth ? "nothing waits for more from"
+                                              : "the makespan falls until",
+                  report->perf_depth);
+}
+
 enum status plan_print_summary(const struct plan_print *print, const char *prefix, FILE *out)
 {
     const struct plan_shape *shape = &print->compute->shape;
     const struct plan_report *report = print->report;
     const struct simulation *simulation = &report->simulation;
 
-    (void)fprintf(out, "%s%s, pp %d, %d micro-batches, %d chunk%s a rank, early send %s\n", prefix,
-                  schedule_text(shape->schedule), shape->ranks, shape->microbatches,
-                  shape->virtual_stages, shape->virtual_stages == 1 ? "" : "s",
-                  shape->early_send ? "on" : "off");
+    (void)fprintf(out, "%s%s, pp %d, %d micro-batches", prefix, schedule_text(shape->schedule),
+                  shape->ranks, shape->microbatches / plan_slices(print->compute));
+    if (plan_slices(print->compute) > 1) {
+        (void)fprintf(out, " in %d slices", plan_slices(print->compute));
+    }
+    (void)fprintf(out, ", %d chunk%s a rank, early send %s\n", shape->virtual_stages,
+                  shape->virtual_stages == 1 ? "" : "s", shape->early_send ? "on" : "off");
+    if (print->found != NULL && print->found[0] != '\0') {
+        (void)fprintf(out, "%sfound       %s\n", prefix, print->found);
+    }
     (void)fprintf(out, "%scosts       F %g, I %g, W %g a rank and micro-batch, %g a message\n",
                   prefix, print->F, print->I, print->W, print->message);
     (void)fprintf(out, "%smakespan    %g, ideal %g\n", prefix, simulation->makespan,
@@ -224,13 +256,9 @@ enum status plan_print_summary(const struct plan_print *print, const char *prefi
     print_peaks(report->peak_wall, shape->ranks, out);
     (void)fprintf(out, "; to I:");
     print_peaks(report->peak_w0, shape->ranks, out);
-    (void)fprintf(
-        out, "\n%smessages    %lld, no deadlock with %d landing buffer%s a lane or more\n", prefix,
-        (long long)report->messages, report->min_depth, report->min_depth == 1 ? "" : "s");
-    (void)fprintf(out, "%slane depth  %d; %s %d\n", prefix, shape->lane_depth,
-                  report->perf_depth <= shape->lane_depth ? "nothing waits for more from"
-                                                          : "the makespan falls until",
-                  report->perf_depth);
+    (void)fprintf(out, "\n");
+    print_depths(print, prefix, out);
+    TRY(plan_costs_print(print->costs, print->lowered, &report->simulation, prefix, out));
     if (print->traffic->count > 0) {
         plan_traffic_print(print->traffic, prefix, out);
     }
@@ -254,4 +282,25 @@ enum status plan_print_text(const struct plan_print *print, int columns, FILE *o
                              &drawn));
     }
     return STATUS_OK;
+}
+
+enum status plan_print_svg(const struct plan_print *print, FILE *out)
+{
+    const struct plan_shape *shape = &print->compute->shape;
+    const struct simulation *simulation = &print->report->simulation;
+    char title[128];
+    const struct timeline_look look = {.title = title,
+                                       .unit = "units of the costs",
+                                       .unit_ns = PLAN_TRACE_NS / simulation->makespan};
+    struct trace_run run;
+    enum status status = STATUS_OK;
+
+    (void)snprintf(title, sizeof(title), "%s, early send %s, costs F %g, I %g, W %g, %g a message",
+                   schedule_text(shape->schedule), shape->early_send ? "on" : "off", print->F,
+                   print->I, print->W, print->message);
+    TRY(plan_trace_make(print->lowered, simulation, &run));
+    status = timeline_print(&run, &look, out);
+    trace_run_release(&run);
+    return status == STATUS_ERR_IO ? status_fail(status, "plan: writing its picture failed")
+                                   : status;
 }

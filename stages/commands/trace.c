@@ -4,27 +4,60 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include "base/file.h"
+#include "base/folder.h"
 #include "base/log.h"
+#include "scheduler/costs_file.h"
+#include "scheduler/prove.h"
 #include "scheduler/timeline.h"
+#include "scheduler/trace_chart.h"
+#include "scheduler/trace_explain.h"
+#include "scheduler/trace_html.h"
 #include "scheduler/trace_merge.h"
+#include "scheduler/trace_perfetto.h"
 #include "scheduler/trace_read.h"
-#include "scheduler/trace_summary.h"
+#include "scheduler/trace_report.h"
+#include "stages/calibrate.h"
 #include "stages/commands/command.h"
+#include "stages/config.h"
 
-#define STEPS_DRAWN 2 /* without --steps: enough to see one step meet the next */
+#define STEPS_DRAWN   2   /* without --steps: enough to see one step meet the next */
+#define STEPS_CHARTED 1   /* in characters, which are wide */
+#define PIPE_COLUMNS  100 /* where stdout is no terminal */
+
+/* The files that are written; the first have all steps. */
+enum trace_file {
+    FILE_JSON,
+    FILE_PERFETTO,
+    FILE_HTML,
+    FILE_SVG,
+    FILES
+};
 
 enum trace_option {
-    OPTION_JSON = 256,
+    OPTION_JSON = 256, /* the files in their order */
+    OPTION_PERFETTO,
+    OPTION_HTML,
     OPTION_SVG,
     OPTION_SUMMARY,
+    OPTION_EXPLAIN,
+    OPTION_COSTS,
+    OPTION_TEXT,
     OPTION_STEPS,
     OPTION_HELP
 };
 
 static const struct option long_options[] = {{"json", required_argument, NULL, OPTION_JSON},
+                                             {"perfetto", required_argument, NULL, OPTION_PERFETTO},
+                                             {"html", required_argument, NULL, OPTION_HTML},
                                              {"svg", required_argument, NULL, OPTION_SVG},
                                              {"summary", no_argument, NULL, OPTION_SUMMARY},
+                                             {"explain", no_argument, NULL, OPTION_EXPLAIN},
+                                             {"costs", required_argument, NULL, OPTION_COSTS},
+                                             {"text", no_argument, NULL, OPTION_TEXT},
                                              {"steps", required_argument, NULL, OPTION_STEPS},
                                              {"help", no_argument, NULL, OPTION_HELP},
                                              {NULL, 0, NULL, 0}};
@@ -33,27 +66,37 @@ static const char help_text[] =
     "usage: weir trace RUN [options]\n"
     "\n"
     "Shows where the time of a traced run went (a run with --trace.enabled=true). RUN is its run\n"
-    "directory. Without --json, --svg and --summary it does all three: RUN/trace/trace.json,\n"
-    "RUN/timeline.svg and the table.\n"
+    "directory. With none of the options but --steps it writes RUN/trace/trace.json,\n"
+    "RUN/timeline.svg, RUN/timeline.html and RUN/costs.json, and prints the summary and the "
+    "picture in text.\n"
     "\n"
-    "  --json FILE   all ranks in one Chrome trace, for Perfetto and chrome://tracing\n"
-    "  --svg FILE    the timeline as a picture: the last two steps, or those of --steps\n"
-    "  --summary     busy, bubble and waits of each rank\n"
-    "  --steps A:B   only steps A to B, both included\n"
-    "  --help        this text\n";
+    "  --html FILE      the timeline as a page for a browser: zoom, tooltips, memory, critical "
+    "path\n"
+    "  --svg FILE       the timeline as a picture: the last two steps, or those of --steps\n"
+    "  --text           the timeline in characters: the last step, or those of --steps\n"
+    "  --json FILE      all ranks in one Chrome trace, for Perfetto and chrome://tracing\n"
+    "  --perfetto FILE  the same as Perfetto's binary trace, smaller and quicker to load\n"
+    "  --summary        busy, bubble and waits of each rank, the bubble by cause, the critical "
+    "path\n"
+    "  --explain        why the run took longer than its plan, in a few sentences\n"
+    "  --costs FILE     what each kind of action took, for weir plan --costs\n"
+    "  --steps A:B      only steps A to B, both included\n"
+    "  --help           this text\n";
 
 /* What the command line asks for. */
 struct request {
     const char *run_dir;
-    const char *json; /* borrows; NULL = not wanted */
-    const char *svg;  /* borrows; NULL = not wanted */
+    const char *files[FILES]; /* borrow; NULL = not wanted */
+    const char *costs;        /* borrows; NULL = not wanted */
     bool summary;
+    bool explain;
+    bool text;
     bool help;
     bool has_steps;
     int32_t first_step;
     int32_t last_step;
-    char json_path[PATH_MAX]; /* of the default */
-    char svg_path[PATH_MAX];
+    char default_paths[FILES][PATH_MAX];
+    char default_costs[FILE_PATH_BYTES];
 };
 
 static bool read_step(const char **text, int32_t *step_out)
@@ -89,13 +132,22 @@ static enum status take_option(int option, char **argv, struct request *request)
 {
     switch (option) {
     case OPTION_JSON:
-        request->json = optarg;
-        return STATUS_OK;
+    case OPTION_PERFETTO:
+    case OPTION_HTML:
     case OPTION_SVG:
-        request->svg = optarg;
+        request->files[option - OPTION_JSON] = optarg;
         return STATUS_OK;
     case OPTION_SUMMARY:
         request->summary = true;
+        return STATUS_OK;
+    case OPTION_EXPLAIN:
+        request->explain = true;
+        return STATUS_OK;
+    case OPTION_COSTS:
+        request->costs = optarg;
+        return STATUS_OK;
+    case OPTION_TEXT:
+        request->text = true;
         return STATUS_OK;
     case OPTION_STEPS:
         return parse_steps(optarg, request);
@@ -111,21 +163,48 @@ static enum status take_option(int option, char **argv, struct request *request)
     }
 }
 
-/* All three results at their places in the run directory. */
-static enum status choose_all(struct request *request)
+static bool asks_for_nothing(const struct request *request)
 {
-    const int json_bytes = snprintf(request->json_path, sizeof(request->json_path),
-                                    "%s/trace/trace.json", request->run_dir);
-    const int svg_bytes =
-        snprintf(request->svg_path, sizeof(request->svg_path), "%s/timeline.svg", request->run_dir);
+    bool nothing =
+        !request->summary && !request->explain && !request->text && request->costs == NULL;
 
-    if (json_bytes >= PATH_MAX || svg_bytes >= PATH_MAX) {
-        return status_fail(STATUS_ERR_REFUSED, "weir trace: the path of the run is too long");
+    for (int file = 0; file < FILES; file++) {
+        nothing = nothing && request->files[file] == NULL;
     }
-    request->json = request->json_path;
-    request->svg = request->svg_path;
-    request->summary = true;
+    return nothing;
+}
+
+/* A trace that came without its configuration has a timeline, but nobody knows its plan. */
+static enum status choose_costs(struct request *request)
+{
+    char config[FILE_PATH_BYTES];
+
+    TRY(folder_path(request->run_dir, "config.yaml", config));
+    TRY(folder_path(request->run_dir, "costs.json", request->default_costs));
+    request->costs = access(config, R_OK) == 0 ? request->default_costs : NULL;
     return STATUS_OK;
+}
+
+/* What is shown where nothing was asked for, at its places in the run directory. */
+static enum status choose_defaults(struct request *request)
+{
+    static const char *const names[FILES] = {[FILE_JSON] = "trace/trace.json",
+                                             [FILE_HTML] = "timeline.html",
+                                             [FILE_SVG] = "timeline.svg"};
+
+    for (int file = 0; file < FILES; file++) {
+        if (names[file] == NULL) {
+            continue;
+        }
+        if (snprintf(request->default_paths[file], PATH_MAX, "%s/%s", request->run_dir,
+                     names[file]) >= PATH_MAX) {
+            return status_fail(STATUS_ERR_REFUSED, "weir trace: the path of the run is too long");
+        }
+        request->files[file] = request->default_paths[file];
+    }
+    request->summary = true;
+    request->text = true;
+    return choose_costs(request);
 }
 
 static enum status parse_request(int argc, char **argv, struct request *request)
@@ -146,24 +225,7 @@ static enum status parse_request(int argc, char **argv, struct request *request)
                            argc - optind);
     }
     request->run_dir = argv[optind];
-    if (request->json == NULL && request->svg == NULL && !request->summary) {
-        return choose_all(request);
-    }
-    return STATUS_OK;
-}
-
-static enum status print_summary(const struct trace_run *run, const struct request *request)
-{
-    struct trace_summary summary;
-    enum status status = STATUS_OK;
-
-    if (!request->summary) {
-        return STATUS_OK;
-    }
-    TRY(trace_summary_make(run, &summary));
-    status = trace_summary_print(&summary, stdout);
-    trace_summary_release(&summary);
-    return status;
+    return asks_for_nothing(request) ? choose_defaults(request) : STATUS_OK;
 }
 
 /* The steps that the summary and the picture cover: those asked for, or all that every rank has
@@ -186,48 +248,158 @@ static enum status choose_steps(const struct trace_run *run, struct request *req
     return STATUS_OK;
 }
 
-static enum status merge(const struct trace_run *run, const struct request *request)
+/* The plan that the run's configuration asks for, or the orders that it was given. */
+static enum status load_plan(const char *run_dir, struct plan **lowered_out)
 {
-    if (request->json == NULL) {
+    struct config *config = NULL;
+    struct plan_shape shape;
+    char path[PATH_MAX];
+
+    if (snprintf(path, sizeof(path), "%s/config.yaml", run_dir) >= (int)sizeof(path)) {
+        return status_fail(STATUS_ERR_REFUSED, "weir trace: the path of the run is too long");
+    }
+    TRY(config_load(path, NULL, 0, &config));
+    config_plan_shape(config, &shape);
+    config_destroy(&config);
+    (void)snprintf(path, sizeof(path), "%s/plan.csv", run_dir);
+    return plan_prove(&shape, path, lowered_out);
+}
+
+static enum status explain(const struct trace_run *run, const struct request *request)
+{
+    struct trace_explanation explanation;
+    struct plan *lowered = NULL;
+    enum status status = STATUS_OK;
+
+    TRY(load_plan(request->run_dir, &lowered));
+    status = trace_explain_make(run, lowered, &explanation);
+    plan_destroy(&lowered);
+    return status < 0 ? status : trace_explain_print(&explanation, stdout);
+}
+
+static enum status write_file(const struct trace_run *run, const struct request *request,
+                              enum trace_file file)
+{
+    const char *path = request->files[file];
+
+    if (path == NULL) {
         return STATUS_OK;
     }
-    TRY(trace_merge_write(run, request->json));
-    log_info("wrote %s", request->json);
+    switch (file) {
+    case FILE_JSON:
+        TRY(trace_merge_write(run, path));
+        break;
+    case FILE_PERFETTO:
+        TRY(trace_perfetto_write(run, path));
+        break;
+    case FILE_HTML:
+        TRY(trace_html_write(run, path));
+        break;
+    default:
+        TRY(timeline_write(run, NULL, path));
+        break;
+    }
+    log_info("wrote %s", path);
     return STATUS_OK;
 }
 
-/* Forgets the steps that the picture does not show. */
-static enum status draw(struct trace_run *run, const struct request *request)
+/* Forgets all but the last steps, where none were chosen. */
+static void keep_last(struct trace_run *run, const struct request *request, int32_t count)
 {
-    int32_t first = request->last_step - STEPS_DRAWN + 1;
-
-    if (request->svg == NULL) {
-        return STATUS_OK;
+    if (!request->has_steps && request->last_step - count + 1 > request->first_step) {
+        trace_run_keep(run, request->last_step - count + 1, request->last_step);
     }
-    if (!request->has_steps && first > request->first_step) {
-        trace_run_keep(run, first, request->last_step);
-    }
-    TRY(timeline_write(run, NULL, request->svg));
-    log_info("wrote %s", request->svg);
-    return STATUS_OK;
 }
 
-/* Without --steps the merged trace holds all that was written, whole steps or not; with it, all
+static enum status print_chart(const struct trace_run *run)
+{
+    bool terminal = isatty(STDOUT_FILENO) != 0;
+    struct winsize size;
+    int columns = PIPE_COLUMNS;
+
+    if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+        columns = size.ws_col;
+    }
+    return trace_chart_print(run, columns, terminal, stdout);
+}
+
+/* Without --steps the merged traces hold all that was written, whole steps or not; with it, all
  * that was written of those steps. */
-static enum status show(struct trace_run *run, struct request *request)
+static enum status show_merged(struct trace_run *run, struct request *request)
 {
     if (request->has_steps) {
         TRY(choose_steps(run, request));
         trace_run_keep(run, request->first_step, request->last_step);
     }
-    TRY(merge(run, request));
-    if (request->svg == NULL && !request->summary) {
+    TRY(write_file(run, request, FILE_JSON));
+    return write_file(run, request, FILE_PERFETTO);
+}
+
+/* Each part of the answer stands apart from the one before. */
+static void begin_part(bool *begun)
+{
+    (void)fputs(*begun ? "\n" : "", stdout);
+    *begun = true;
+}
+
+static enum status print_texts(const struct trace_run *run, const struct request *request,
+                               bool *begun)
+{
+    if (request->summary) {
+        begin_part(begun);
+        TRY(trace_report_print(run, stdout));
+    }
+    if (request->explain) {
+        begin_part(begun);
+        TRY(explain(run, request));
+    }
+    return STATUS_OK;
+}
+
+/* The pictures show fewer steps than the texts count, where none were chosen. */
+static enum status draw_pictures(struct trace_run *run, const struct request *request, bool *begun)
+{
+    keep_last(run, request, STEPS_DRAWN);
+    TRY(write_file(run, request, FILE_SVG));
+    keep_last(run, request, STEPS_CHARTED);
+    if (!request->text) {
+        return STATUS_OK;
+    }
+    begin_part(begun);
+    return print_chart(run);
+}
+
+static enum status show(struct trace_run *run, struct request *request)
+{
+    bool begun = false;
+
+    TRY(show_merged(run, request));
+    if (request->files[FILE_HTML] == NULL && request->files[FILE_SVG] == NULL &&
+        !request->summary && !request->explain && !request->text) {
         return STATUS_OK;
     }
     TRY(choose_steps(run, request));
     trace_run_keep(run, request->first_step, request->last_step);
-    TRY(print_summary(run, request));
-    return draw(run, request);
+    TRY(write_file(run, request, FILE_HTML));
+    TRY(print_texts(run, request, &begun));
+    return draw_pictures(run, request, &begun);
+}
+
+static enum status write_costs(const struct request *request)
+{
+    struct costs costs;
+    enum status status;
+
+    if (request->costs == NULL) {
+        return STATUS_OK;
+    }
+    TRY(calibrate_run(request->run_dir, &costs));
+    status = costs_file_write(&costs, request->costs);
+    costs_release(&costs);
+    if (status >= 0) {
+        log_info("wrote %s", request->costs);
+    }
+    return status;
 }
 
 enum status command_trace(int argc, char **argv)
@@ -244,5 +416,5 @@ enum status command_trace(int argc, char **argv)
     TRY(trace_read(request.run_dir, &run));
     status = show(&run, &request);
     trace_run_release(&run);
-    return status;
+    return status < 0 ? status : write_costs(&request);
 }

@@ -54,9 +54,10 @@ static enum status embed(struct chunk *chunk, const struct masks *masks, void *e
     float *partial = in_place ? embedded : scratch->hidden;
     float *sum = NULL;
 
-    TRY(kernels->embedding_forward(partial, io->tokens, io->types, chunk->weights.wte,
-                                   chunk->weights.wpe, chunk->weights.wtt, &embedding, type,
-                                   stream));
+    TRY(kernels->embedding_forward(
+        partial, io->tokens, io->types, chunk->weights.wte,
+        dtype_const_at(chunk->weights.wpe, type, chunk->shape.first * chunk->shape.C),
+        chunk->weights.wtt, &embedding, type, stream));
     TRY(own_rows_sum(&chunk->shape, scratch, partial, &sum));
     if (masks->drop) {
         return kernels->dropout_forward(embedded, sum, rows_of(chunk), chunk->shape.C, &dropout,
@@ -70,6 +71,13 @@ static enum status embed(struct chunk *chunk, const struct masks *masks, void *e
 static enum status begin_slot(struct chunk *chunk, struct chunk_slot *slot,
                               const struct chunk_io *io, bool trains)
 {
+    slot->slice = (size_t)io->slice;
+    slot->keys =
+        chunk->keys != NULL
+            ? &chunk
+                   ->keys[(size_t)(io->microbatch % chunk->sequences) * (size_t)chunk->range.layers]
+            : NULL;
+    model_shape_enter(&chunk->shape, slot->slice);
     slot->tokens = io->tokens;
     slot->types = io->types;
     slot->input = io->input;
@@ -154,6 +162,7 @@ static struct layer layer_of(const struct chunk *chunk, const struct chunk_slot 
         .device = chunk->device,
         .number = chunk->range.first_layer + layer,
         .masks = slot->masks,
+        .keys = slot->keys != NULL ? slot->keys[layer] : (struct layer_keys){.keys = NULL},
     };
 }
 
@@ -260,7 +269,7 @@ enum status chunk_forward(struct chunk *chunk, int32_t slot_index, const struct 
 enum status chunk_evaluate(struct chunk *chunk, int32_t slot_index, const struct chunk_io *io)
 {
     struct chunk_slot *slot = &chunk->slots[slot_index];
-    struct head head = head_of(chunk, 0.0F);
+    struct head head;
     const void *all = NULL;
 
     TRY(begin_slot(chunk, slot, io, false));
@@ -270,6 +279,7 @@ enum status chunk_evaluate(struct chunk *chunk, int32_t slot_index, const struct
     }
     TRY(final_norm(chunk, slot, io));
     TRY(own_rows_gather(&chunk->shape, &chunk->workspace->scratch, slot->final, &all));
+    head = head_of(chunk, 0.0F);
     return head_evaluate(&head, all, io->targets, io->mask, io->loss_sum);
 }
 
@@ -314,6 +324,7 @@ enum status chunk_backward_input(struct chunk *chunk, int32_t slot_index, int32_
     struct chunk_slot *slot = &chunk->slots[slot_index];
     struct chunk_gradients *set = &chunk->gradients[gradient];
 
+    model_shape_enter(&chunk->shape, slot->slice);
     TRY(recompute_layers(chunk, slot, set));
     if (chunk->range.has_head) {
         TRY(final_norm_backward(chunk, slot, set, io));
@@ -357,8 +368,9 @@ static enum status embedding_backward(struct chunk *chunk, const struct chunk_sl
         dy = dropped;
     }
     TRY(own_rows_gather(shape, &chunk->workspace->scratch, dy, &all));
-    return kernels->embedding_backward(chunk->sums.wte, chunk->sums.wpe, chunk->sums.wtt, all,
-                                       slot->tokens, slot->types, &embedding, shape->type, stream);
+    return kernels->embedding_backward(
+        chunk->sums.wte, dtype_at(chunk->sums.wpe, DTYPE_FP32, shape->first * shape->C),
+        chunk->sums.wtt, all, slot->tokens, slot->types, &embedding, shape->type, stream);
 }
 
 enum status chunk_backward_weight(struct chunk *chunk, int32_t slot_index, int32_t gradient,
@@ -367,6 +379,7 @@ enum status chunk_backward_weight(struct chunk *chunk, int32_t slot_index, int32
     struct chunk_slot *slot = &chunk->slots[slot_index];
     struct chunk_gradients *set = &chunk->gradients[gradient];
 
+    model_shape_enter(&chunk->shape, slot->slice);
     for (int32_t i = chunk->range.layers - 1; i >= 0; i--) {
         struct layer_stash stash = layer_stash_join(&slot->layers[i], &set->again[i]);
         struct layer layer = layer_of(chunk, slot, i);

@@ -13,6 +13,11 @@
  * Where the replicas keep slices of the weights, F and I ask for one layer after the other, I in the
  * opposite order, behind an I's recompute in that of F; W needs none.
  *
+ * Where sequences are cut (stages/model/slices.h) an F, I or W is of one slice of a micro-batch. Its
+ * slices go through F in ascending and through I in descending order, none of another micro-batch
+ * between those of an I; and a micro-batch's K and V stay from the first F of one of its slices to the
+ * last I, as many at once as chunk_init() was told.
+ *
  * `void *` is in the model dtype. n rows of a micro-batch's N are here, all of them without sequence
  * parallelism (stages/model/shape.h).
  *
@@ -41,11 +46,14 @@ struct chunk_slot {
     struct layer_stash *layers; /* owns the array */
     /* Owns the array: y (n,C) of each layer that is not sent; NULL with full recompute. */
     void **outputs;
-    void *embedded;        /* (n,C), where the chunk begins with the embedding */
-    void *final;           /* (n,C) final norm, then its gradient; with a head only */
-    float *final_mean;     /* (n) */
-    float *final_rstd;     /* (n) */
-    const void *input;     /* borrows: what F read, until I has ended */
+    void *embedded;    /* (n,C), where the chunk begins with the embedding */
+    void *final;       /* (n,C) final norm, then its gradient; with a head only */
+    float *final_mean; /* (n) */
+    float *final_rstd; /* (n) */
+    size_t slice;
+    struct layer_keys
+        *keys;         /* borrows: of the micro-batch, by layer; NULL where sequences are not cut */
+    const void *input; /* borrows: what F read, until I has ended */
     const int32_t *tokens; /* borrows: what F read, until W has ended */
     const int32_t *types;  /* borrows: likewise; NULL without token types */
     struct masks masks;    /* as F had them */
@@ -62,7 +70,7 @@ struct chunk_gradients {
 };
 
 struct chunk {
-    struct model_shape shape;
+    struct model_shape shape; /* of the slice at work */
     struct chunk_range range;
     struct chunk_tensors weights;
     struct chunk_tensors sums; /* of gradients */
@@ -70,11 +78,16 @@ struct chunk {
     int32_t slot_count;
     struct chunk_gradients *gradients; /* owns */
     int32_t gradient_count;
+    /* Owns; [micro-batch mod sequences · layers + layer]; NULL where sequences are not cut. */
+    struct layer_keys *keys;
+    int32_t sequences;
     struct workspace *workspace; /* borrows; of the rank, not of this chunk */
     struct gathered *gathered;   /* borrows; of the rank; NULL where all weights are whole here */
     struct arena stash;          /* owns */
     struct arena kept;           /* owns: the gradient sets, but for */
     struct arena again;          /* owns: what they have of F's results */
+    struct arena sequence_keys;  /* owns: K and V of micro-batches whose slices are on their way */
+    struct arena key_sums;       /* owns: their gradients, of one */
     struct device *device;       /* borrows until release */
 };
 
@@ -95,6 +108,8 @@ struct chunk_io {
     const int32_t *types;   /* F: (B,T), with the embedding of a model with token types */
     const int32_t *targets; /* F: (B,T), with the head */
     const float *mask;      /* F: (B,T), with the head */
+    int32_t microbatch;     /* F: number in the step, and */
+    int32_t slice;          /* of its sequences; 0 where they are not cut */
     int64_t first_sample;   /* running number, in the whole run, of the first sequence */
     float loss_seed;        /* F, with the head: loss scale / targets of the global batch */
     double
@@ -102,11 +117,12 @@ struct chunk_io {
     const struct chunk_hook *hook; /* W; may be NULL */
 };
 
-/* Plans the buffers for `slots` and `gradients` of the plan; sizes are then in the arenas. The
+/* Plans the buffers for `slots` and `gradients` of the plan, and for K and V of as many micro-batches at
+ * once as `sequences`, 0 where sequences are not cut; sizes are then in the arenas. The
  * tensors are set later (chunk_tensors_init). */
 enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
                        const struct chunk_range *range, int32_t slots, int32_t gradients,
-                       struct workspace *workspace, struct device *device);
+                       int32_t sequences, struct workspace *workspace, struct device *device);
 
 /* Allocates what chunk_init() planned. */
 enum status chunk_allocate(struct chunk *chunk);

@@ -56,6 +56,20 @@ static void carve_gradients(struct chunk *chunk, struct chunk_gradients *set)
     }
 }
 
+/* dK and dV are of one micro-batch at a time, so all share them. */
+static void carve_keys(struct chunk *chunk)
+{
+    size_t layers = (size_t)chunk->range.layers;
+
+    for (size_t i = 0; i < layers * (size_t)chunk->sequences; i++) {
+        layer_keys_carve(&chunk->keys[i], &chunk->shape, &chunk->sequence_keys);
+        if (i < layers) {
+            layer_key_sums_carve(&chunk->keys[i], &chunk->shape, &chunk->key_sums);
+        }
+        chunk->keys[i].dkeys = chunk->keys[i % layers].dkeys;
+    }
+}
+
 static void carve(struct chunk *chunk)
 {
     for (int32_t i = 0; i < chunk->slot_count; i++) {
@@ -64,6 +78,7 @@ static void carve(struct chunk *chunk)
     for (int32_t i = 0; i < chunk->gradient_count; i++) {
         carve_gradients(chunk, &chunk->gradients[i]);
     }
+    carve_keys(chunk);
 }
 
 static enum status allocate_tables(struct chunk *chunk)
@@ -74,6 +89,12 @@ static enum status allocate_tables(struct chunk *chunk)
     chunk->gradients = calloc((size_t)chunk->gradient_count, sizeof(*chunk->gradients));
     if (chunk->slots == NULL || chunk->gradients == NULL) {
         return status_fail(STATUS_ERR_NO_MEMORY, "tables of %d slots", chunk->slot_count);
+    }
+    if (chunk->sequences > 0) {
+        chunk->keys = calloc((size_t)chunk->sequences * layers, sizeof(*chunk->keys));
+        if (chunk->keys == NULL) {
+            return status_fail(STATUS_ERR_NO_MEMORY, "keys of %zu layers", layers);
+        }
     }
     for (int32_t i = 0; i < chunk->slot_count; i++) {
         struct chunk_slot *slot = &chunk->slots[i];
@@ -101,17 +122,20 @@ static enum status allocate_tables(struct chunk *chunk)
 
 enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
                        const struct chunk_range *range, int32_t slots, int32_t gradients,
-                       struct workspace *workspace, struct device *device)
+                       int32_t sequences, struct workspace *workspace, struct device *device)
 {
     enum status status = STATUS_OK;
 
     ENSURE(slots >= 1 && gradients >= 1, "a chunk needs a slot and a gradient set, got %d and %d",
            slots, gradients);
+    ENSURE((sequences > 0) == (shape->slices.count > 1), "keys of %d sequences in %zu slices",
+           sequences, shape->slices.count);
     memset(chunk, 0, sizeof(*chunk));
     chunk->shape = *shape;
     chunk->range = *range;
     chunk->slot_count = slots;
     chunk->gradient_count = gradients;
+    chunk->sequences = sequences;
     chunk->workspace = workspace;
     chunk->device = device;
     status = allocate_tables(chunk);
@@ -122,13 +146,16 @@ enum status chunk_init(struct chunk *chunk, const struct model_shape *shape,
     arena_measure(&chunk->stash, "stashes");
     arena_measure(&chunk->kept, "dY");
     arena_measure(&chunk->again, "recomputed");
+    arena_measure(&chunk->sequence_keys, "keys and values");
+    arena_measure(&chunk->key_sums, "dK and dV");
     carve(chunk);
     return STATUS_OK;
 }
 
 enum status chunk_allocate(struct chunk *chunk)
 {
-    struct arena *arenas[] = {&chunk->stash, &chunk->kept, &chunk->again};
+    struct arena *arenas[] = {&chunk->stash, &chunk->kept, &chunk->again, &chunk->sequence_keys,
+                              &chunk->key_sums};
 
     for (size_t i = 0; i < sizeof(arenas) / sizeof(arenas[0]); i++) {
         arena_put_on(arenas[i], chunk->device, DEVICE_TENSORS);
@@ -152,10 +179,13 @@ void chunk_release(struct chunk *chunk)
     }
     free(chunk->slots);
     free(chunk->gradients);
+    free(chunk->keys);
     chunk_tensors_release(&chunk->weights);
     chunk_tensors_release(&chunk->sums);
     arena_release(&chunk->stash);
     arena_release(&chunk->kept);
     arena_release(&chunk->again);
+    arena_release(&chunk->sequence_keys);
+    arena_release(&chunk->key_sums);
     memset(chunk, 0, sizeof(*chunk));
 }

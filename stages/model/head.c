@@ -9,14 +9,20 @@ static size_t gathered_rows(size_t rows)
 }
 
 void head_buffers_carve(struct head_buffers *buffers, const struct head_shape *shape, int32_t tp,
-                        struct arena *arena, struct arena *shared)
+                        const struct kernel_ops *kernels, struct arena *arena, struct arena *shared)
 {
-    size_t rows = shape->rows < HEAD_BLOCK_ROWS ? shape->rows : HEAD_BLOCK_ROWS;
+    size_t most = kernels->head_block_rows;
+    size_t rows = shape->rows < most ? shape->rows : most;
 
     buffers->logits = arena_take_floats(arena, rows * head_logits_stride(shape));
     buffers->losses = arena_take(arena, rows, sizeof(*buffers->losses));
     buffers->rows = arena_take(tp > 1 ? shared : arena, (size_t)tp * gathered_rows(rows),
                                sizeof(struct head_row));
+}
+
+static size_t block_rows(const struct head *head)
+{
+    return device_kernels(head->device)->head_block_rows;
 }
 
 /* The block that begins at `first`. */
@@ -25,7 +31,7 @@ static struct head_shape block_at(const struct head *head, size_t first)
     struct head_shape block = head->shape;
     size_t left = head->shape.rows - first;
 
-    block.rows = left < HEAD_BLOCK_ROWS ? left : HEAD_BLOCK_ROWS;
+    block.rows = left < block_rows(head) ? left : block_rows(head);
     return block;
 }
 
@@ -79,43 +85,53 @@ static enum status block_backward(const struct head *head, const struct head_sha
     return in_place ? STATUS_OK : ops->convert(x, head->type, dx, DTYPE_FP32, elems, stream);
 }
 
+/* A block of head_train(), from `rows` on. */
+static enum status train_block(const struct head *head, const struct head_shape *block, void *rows,
+                               const int32_t *targets, const float *mask, double *loss_sum)
+{
+    if (!any_target(head, mask, block->rows)) {
+        return device_zero(head->device, rows,
+                           block->rows * block->hidden * dtype_bytes(head->type));
+    }
+    TRY(block_forward(head, block, rows, targets, mask, true, loss_sum));
+    return block_backward(head, block, rows);
+}
+
 enum status head_train(const struct head *head, void *x, const int32_t *targets, const float *mask,
                        double *loss_sum)
 {
-    size_t C = head->shape.hidden;
-
-    for (size_t row = 0; row < head->shape.rows; row += HEAD_BLOCK_ROWS) {
+    for (size_t row = 0; row < head->shape.rows; row += block_rows(head)) {
         struct head_shape block = block_at(head, row);
-        void *rows = dtype_at(x, head->type, row * C);
 
-        if (!any_target(head, mask + row, block.rows)) {
-            TRY(device_zero(head->device, rows, block.rows * C * dtype_bytes(head->type)));
-            continue;
-        }
-        TRY(block_forward(head, &block, rows, targets + row, mask + row, true, loss_sum));
-        TRY(block_backward(head, &block, rows));
+        TRY(train_block(head, &block, dtype_at(x, head->type, row * block.hidden), targets + row,
+                        mask + row, loss_sum));
     }
     return STATUS_OK;
+}
+
+/* A block of head_train_partial(), with `dx` for its gradient. */
+static enum status train_block_partial(const struct head *head, const struct head_shape *block,
+                                       float *dx, const void *rows, const int32_t *targets,
+                                       const float *mask, double *loss_sum)
+{
+    if (!any_target(head, mask, block->rows)) {
+        return device_zero(head->device, dx, block->rows * block->hidden * sizeof(*dx));
+    }
+    TRY(block_forward(head, block, rows, targets, mask, true, loss_sum));
+    return device_kernels(head->device)
+        ->head_backward(dx, head->gradient, rows, head->buffers.logits, head->weight, block,
+                        head->type, device_stream(head->device));
 }
 
 enum status head_train_partial(const struct head *head, const void *x, const int32_t *targets,
                                const float *mask, double *loss_sum)
 {
-    const struct kernel_ops *ops = device_kernels(head->device);
-    size_t C = head->shape.hidden;
-
-    for (size_t row = 0; row < head->shape.rows; row += HEAD_BLOCK_ROWS) {
+    for (size_t row = 0; row < head->shape.rows; row += block_rows(head)) {
         struct head_shape block = block_at(head, row);
-        const void *rows = dtype_const_at(x, head->type, row * C);
-        float *dx = head->hidden + row * C;
 
-        if (!any_target(head, mask + row, block.rows)) {
-            TRY(device_zero(head->device, dx, block.rows * C * sizeof(*dx)));
-            continue;
-        }
-        TRY(block_forward(head, &block, rows, targets + row, mask + row, true, loss_sum));
-        TRY(ops->head_backward(dx, head->gradient, rows, head->buffers.logits, head->weight, &block,
-                               head->type, device_stream(head->device)));
+        TRY(train_block_partial(head, &block, head->hidden + row * block.hidden,
+                                dtype_const_at(x, head->type, row * block.hidden), targets + row,
+                                mask + row, loss_sum));
     }
     return STATUS_OK;
 }
@@ -123,7 +139,7 @@ enum status head_train_partial(const struct head *head, const void *x, const int
 enum status head_evaluate(const struct head *head, const void *x, const int32_t *targets,
                           const float *mask, double *loss_sum)
 {
-    for (size_t row = 0; row < head->shape.rows; row += HEAD_BLOCK_ROWS) {
+    for (size_t row = 0; row < head->shape.rows; row += block_rows(head)) {
         struct head_shape block = block_at(head, row);
 
         if (!any_target(head, mask + row, block.rows)) {

@@ -48,10 +48,11 @@ struct head {
     struct device *device;
 };
 
-/* Measure, or place (tensor/arena.h). `shape` is the micro-batch's, as in struct head; rows, which
+/* Measure, or place (tensor/arena.h); a block has the kernels' head_block_rows, or all rows. `shape` is the micro-batch's, as in struct head; rows, which
  * the shards show each other, come from `shared` where tp > 1. */
 void head_buffers_carve(struct head_buffers *buffers, const struct head_shape *shape, int32_t tp,
-                        struct arena *arena, struct arena *shared);
+                        const struct kernel_ops *kernels, struct arena *arena,
+                        struct arena *shared);
 
 /* x (N,C) is read and, block by block, replaced by its gradient; the head's gradient +=;
  * *loss_sum += the sum over unmasked rows of -log p(target), not scaled by loss_seed. loss_sum is of DEVICE_HOST, and

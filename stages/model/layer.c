@@ -79,10 +79,26 @@ static struct attention_shape attention_shape_of(const struct model_shape *shape
 {
     return (struct attention_shape){
         .batch = shape->B,
-        .positions = shape->T,
+        .positions = shape->sequence,
         .heads = shape->heads,
         .head_size = shape->D,
     };
+}
+
+static size_t keys_elems(const struct model_shape *shape)
+{
+    return shape->B * shape->sequence * 2 * shape->width;
+}
+
+void layer_keys_carve(struct layer_keys *keys, const struct model_shape *shape, struct arena *arena)
+{
+    keys->keys = model_take(shape, arena, keys_elems(shape));
+}
+
+void layer_key_sums_carve(struct layer_keys *keys, const struct model_shape *shape,
+                          struct arena *arena)
+{
+    keys->dkeys = arena_take_floats(arena, keys_elems(shape));
 }
 
 void layer_scratch_carve(struct layer_scratch *scratch, const struct model_shape *shape,
@@ -98,7 +114,7 @@ void layer_scratch_carve(struct layer_scratch *scratch, const struct model_shape
     }
     scratch->attention =
         arena_take_floats(arena, kernels->attention_workspace(&attention, threads));
-    scratch->norm = arena_take_floats(arena, layernorm_partials_floats(shape->C, threads));
+    scratch->norm = arena_take_floats(arena, kernels->layernorm_partials(shape->C, threads));
     if (shape->drop_below > 0) {
         scratch->dropped = model_take(shape, arena, model_own_rows(shape) * shape->C);
     }
@@ -184,16 +200,6 @@ static enum status gradient_of_copied(const struct layer *layer, const void *dy,
     return own_rows_sum(layer->shape, layer->scratch, hidden, dx_out);
 }
 
-/* y = x·w with w column-parallel and own rows of x. */
-static enum status from_own_rows(const struct layer *layer, void *y, const void *x, const void *w,
-                                 const struct linear_shape *linear)
-{
-    const void *all = NULL;
-
-    TRY(own_rows_gather(layer->shape, layer->scratch, x, &all));
-    return linear_forward(y, layer->shape->type, all, w, linear, layer->device);
-}
-
 /* dw += xᵀ·dy with w column-parallel and own rows of x. */
 static enum status weight_of_columns(const struct layer *layer, float *dw, const void *x,
                                      const void *dy, const struct linear_shape *linear)
@@ -243,28 +249,55 @@ static enum status second_norm(const struct layer *layer, const struct layer_sta
 static enum status attend(const struct layer *layer, const struct layer_stash *stash)
 {
     struct attention_shape attention = attention_shape_of(layer->shape);
-    struct attention_dropout dropout =
-        masks_of_attention(&layer->masks, layer->shape, layer->number);
+    struct attention_slice slice = {layer->shape->first, layer->shape->T};
+    struct attention_dropout masks = masks_of_attention(&layer->masks, layer->shape, layer->number);
+    const struct attention_dropout *dropout = layer->masks.drop ? &masks : NULL;
+    const struct kernel_ops *kernels = device_kernels(layer->device);
+    struct stream *stream = device_stream(layer->device);
+    float *workspace = layer->scratch->attention;
+    enum dtype type = layer->shape->type;
 
-    return device_kernels(layer->device)
-        ->attention_forward(stash->attention, stash->lse, stash->qkv, &attention,
-                            layer->masks.drop ? &dropout : NULL, layer->scratch->attention,
-                            layer->shape->type, device_stream(layer->device));
+    return layer->keys.keys != NULL
+               ? kernels->attention_slice_forward(stash->attention, stash->lse, layer->keys.keys,
+                                                  stash->qkv, &attention, &slice, dropout,
+                                                  workspace, type, stream)
+               : kernels->attention_forward(stash->attention, stash->lse, stash->qkv, &attention,
+                                            dropout, workspace, type, stream);
+}
+
+/* The way back, from dout (N,A). */
+static enum status attend_backward(const struct layer *layer, const struct layer_stash *stash,
+                                   void *dqkv, const float *dout)
+{
+    struct attention_shape attention = attention_shape_of(layer->shape);
+    struct attention_slice slice = {layer->shape->first, layer->shape->T};
+    struct attention_dropout masks = masks_of_attention(&layer->masks, layer->shape, layer->number);
+    const struct attention_dropout *dropout = layer->masks.drop ? &masks : NULL;
+    const struct kernel_ops *kernels = device_kernels(layer->device);
+    struct stream *stream = device_stream(layer->device);
+    float *workspace = layer->scratch->attention;
+    enum dtype type = layer->shape->type;
+
+    return layer->keys.keys != NULL
+               ? kernels->attention_slice_backward(
+                     dqkv, layer->keys.dkeys, dout, stash->attention, layer->keys.keys, stash->qkv,
+                     stash->lse, &attention, &slice, dropout, workspace, type, stream)
+               : kernels->attention_backward(dqkv, dout, stash->attention, stash->qkv, stash->lse,
+                                             &attention, dropout, workspace, type, stream);
 }
 
 static enum status attention_half(const struct layer *layer, const struct layer_stash *stash,
                                   const void *x)
 {
     const struct layer_tensors *weights = layer->weights;
-    enum dtype type = layer->shape->type;
     struct linear_shape in = to_qkv(layer->shape);
     struct linear_shape out = from_heads(layer->shape);
+    const void *all = NULL;
 
     TRY(first_norm(layer, stash, x));
-    TRY(from_own_rows(layer, stash->qkv, stash->norm1, weights->c_attn_weight, &in));
-    TRY(device_kernels(layer->device)
-            ->bias_forward(stash->qkv, weights->c_attn_bias, in.N, in.M, type,
-                           device_stream(layer->device)));
+    TRY(own_rows_gather(layer->shape, layer->scratch, stash->norm1, &all));
+    TRY(linear_forward_bias(stash->qkv, all, weights->c_attn_weight, weights->c_attn_bias, &in,
+                            layer->device));
     TRY(attend(layer, stash));
     return project_to_residual(layer, SITE_DROPOUT_HEADS, stash->mid, stash->attention,
                                weights->c_proj_weight, weights->c_proj_bias, x, &out);
@@ -272,14 +305,14 @@ static enum status attention_half(const struct layer *layer, const struct layer_
 
 static enum status mlp_inner(const struct layer *layer, const struct layer_stash *stash)
 {
-    enum dtype type = layer->shape->type;
+    const struct layer_tensors *weights = layer->weights;
     struct linear_shape in = to_inner(layer->shape);
+    const void *all = NULL;
 
     TRY(second_norm(layer, stash));
-    TRY(from_own_rows(layer, stash->inner, stash->norm2, layer->weights->c_fc_weight, &in));
-    return device_kernels(layer->device)
-        ->bias_gelu_forward(stash->gelu, stash->inner, layer->weights->c_fc_bias, in.N, in.M, type,
-                            device_stream(layer->device));
+    TRY(own_rows_gather(layer->shape, layer->scratch, stash->norm2, &all));
+    return linear_forward_gelu(stash->gelu, stash->inner, all, weights->c_fc_weight,
+                               weights->c_fc_bias, &in, layer->device);
 }
 
 static enum status mlp_project(const struct layer *layer, const struct layer_stash *stash, void *y)
@@ -344,9 +377,8 @@ static enum status mlp_half_backward(const struct layer *layer, const struct lay
     TRY(behind_mask(layer, SITE_DROPOUT_MLP, dy, &dropped));
     TRY(kernels->bias_backward(sums->m_proj_bias, dropped, rows, out.M, type, stream));
     TRY(own_rows_gather(layer->shape, layer->scratch, dropped, &all));
-    TRY(linear_backward_input(kept->inner, type, all, weights->m_proj_weight, &out, layer->device));
-    TRY(kernels->bias_gelu_backward(kept->inner, sums->c_fc_bias, kept->inner, stash->inner, in.N,
-                                    in.M, type, stream));
+    TRY(linear_backward_gelu(kept->inner, sums->c_fc_bias, all, weights->m_proj_weight,
+                             stash->inner, &out, layer->device));
     TRY(gradient_of_copied(layer, kept->inner, weights->c_fc_weight, &in, &dnorm));
     return kernels->layernorm_backward(kept->mid, sums->ln_2_weight, sums->ln_2_bias, dnorm, dy,
                                        stash->mid, weights->ln_2_weight, stash->mean2, stash->rstd2,
@@ -364,9 +396,6 @@ static enum status attention_half_backward(const struct layer *layer,
     const struct layer_tensors *sums = layer->sums;
     float *hidden = layer->scratch->hidden;
     enum dtype type = layer->shape->type;
-    struct attention_shape attention = attention_shape_of(layer->shape);
-    struct attention_dropout dropout =
-        masks_of_attention(&layer->masks, layer->shape, layer->number);
     struct linear_shape in = to_qkv(layer->shape);
     struct linear_shape out = from_heads(layer->shape);
     size_t rows = model_own_rows(layer->shape);
@@ -379,9 +408,7 @@ static enum status attention_half_backward(const struct layer *layer,
     TRY(own_rows_gather(layer->shape, layer->scratch, dropped, &all));
     TRY(linear_backward_input(hidden, DTYPE_FP32, all, weights->c_proj_weight, &out,
                               layer->device));
-    TRY(kernels->attention_backward(kept->qkv, hidden, stash->attention, stash->qkv, stash->lse,
-                                    &attention, layer->masks.drop ? &dropout : NULL,
-                                    layer->scratch->attention, type, stream));
+    TRY(attend_backward(layer, stash, kept->qkv, hidden));
     TRY(kernels->bias_backward(sums->c_attn_bias, kept->qkv, in.N, in.M, type, stream));
     TRY(gradient_of_copied(layer, kept->qkv, weights->c_attn_weight, &in, &dnorm));
     return kernels->layernorm_backward(dx, sums->ln_1_weight, sums->ln_1_bias, dnorm, kept->mid, x,

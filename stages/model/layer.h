@@ -14,6 +14,10 @@
  * columns, those back to the residual stream by rows. Two sums over the shards in the forward, two
  * in the input gradient. A = C/tp columns of each of Q, K and V, inner = F/tp.
  *
+ * With sequence slices (Sun et al. 2024) one of them at a time is at work: its queries read the keys and
+ * values of the slices before it, which F keeps (struct layer_keys), and I, last slice first, adds to
+ * their gradients, so that those of a slice are whole in its own I. All else is done row by row.
+ *
  * With sequence parallelism (Korthikanti et al. 2022) x, mid and y, the norms and the masks on the
  * residual stream are of own rows: n of N (stages/model/shape.h). The norms' outputs are gathered for
  * the products, and what those back make is summed for own rows only, so that twice N/tp rows take the
@@ -74,8 +78,14 @@ struct layer_scratch {
     float *hidden;
     void *gathered;   /* (N,C), likewise: own rows of all shards; with sequence parallelism only */
     float *attention; /* kernel_ops.attention_workspace() */
-    float *norm;      /* layernorm_partials_floats() */
+    float *norm;      /* kernel_ops.layernorm_partials() */
     void *dropped;    /* (n,C): a gradient behind a mask; with dropout only */
+};
+
+/* Where one layer keeps K and V of a whole sequence while its slices pass, and the sums of their gradients. */
+struct layer_keys {
+    void *keys;   /* (B,sequence,2A); NULL: sequences are not cut */
+    float *dkeys; /* (B,sequence,2A) */
 };
 
 /* One layer at work; borrows all. */
@@ -87,6 +97,7 @@ struct layer {
     struct device *device;
     int32_t number; /* of the whole model; names its masks */
     struct masks masks;
+    struct layer_keys keys;
 };
 
 /* Measure, or place (tensor/arena.h); `shared` is the block that all shards can read. Of a stash:
@@ -100,6 +111,12 @@ void layer_gradients_carve(struct layer_gradients *gradients, const struct model
 void layer_scratch_carve(struct layer_scratch *scratch, const struct model_shape *shape,
                          const struct kernel_ops *kernels, int threads, struct arena *arena,
                          struct arena *shared);
+
+/* Likewise, one layer's part for one sequence of each of a micro-batch. */
+void layer_keys_carve(struct layer_keys *keys, const struct model_shape *shape,
+                      struct arena *arena);
+void layer_key_sums_carve(struct layer_keys *keys, const struct model_shape *shape,
+                          struct arena *arena);
 
 /* The whole of a stash: what `kept` has from there, the rest from `other`. */
 struct layer_stash layer_stash_join(const struct layer_stash *kept,

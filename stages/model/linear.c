@@ -4,10 +4,10 @@
 #include "tensor/gemm.h"
 #include "tensor/kernels.h"
 
-enum status linear_forward(void *y, enum dtype y_type, const void *x, const void *w,
-                           const struct linear_shape *shape, struct device *device)
+static struct gemm forward_of(void *y, enum dtype y_type, const void *x, const void *w,
+                              const struct linear_shape *shape)
 {
-    struct gemm gemm = {
+    return (struct gemm){
         .op_a = GEMM_PLAIN,
         .op_b = GEMM_PLAIN,
         .a_type = shape->type,
@@ -25,14 +25,12 @@ enum status linear_forward(void *y, enum dtype y_type, const void *x, const void
         .ldb = shape->M,
         .ldc = shape->M,
     };
-
-    return device_kernels(device)->gemm(&gemm, device_stream(device));
 }
 
-enum status linear_backward_input(void *dx, enum dtype dx_type, const void *dy, const void *w,
-                                  const struct linear_shape *shape, struct device *device)
+static struct gemm backward_input_of(void *dx, enum dtype dx_type, const void *dy, const void *w,
+                                     const struct linear_shape *shape)
 {
-    struct gemm gemm = {
+    return (struct gemm){
         .op_a = GEMM_PLAIN,
         .op_b = GEMM_TRANSPOSED,
         .a_type = shape->type,
@@ -50,8 +48,48 @@ enum status linear_backward_input(void *dx, enum dtype dx_type, const void *dy, 
         .ldb = shape->M,
         .ldc = shape->K,
     };
+}
+
+enum status linear_forward(void *y, enum dtype y_type, const void *x, const void *w,
+                           const struct linear_shape *shape, struct device *device)
+{
+    const struct gemm gemm = forward_of(y, y_type, x, w, shape);
 
     return device_kernels(device)->gemm(&gemm, device_stream(device));
+}
+
+enum status linear_forward_bias(void *y, const void *x, const void *w, const void *bias,
+                                const struct linear_shape *shape, struct device *device)
+{
+    const struct gemm gemm = forward_of(y, shape->type, x, w, shape);
+
+    return device_kernels(device)->projection_bias(&gemm, bias, device_stream(device));
+}
+
+enum status linear_forward_gelu(void *y, void *pre, const void *x, const void *w, const void *bias,
+                                const struct linear_shape *shape, struct device *device)
+{
+    const struct gemm gemm = forward_of(pre, shape->type, x, w, shape);
+
+    return device_kernels(device)->projection_gelu(y, &gemm, bias, device_stream(device));
+}
+
+enum status linear_backward_input(void *dx, enum dtype dx_type, const void *dy, const void *w,
+                                  const struct linear_shape *shape, struct device *device)
+{
+    const struct gemm gemm = backward_input_of(dx, dx_type, dy, w, shape);
+
+    return device_kernels(device)->gemm(&gemm, device_stream(device));
+}
+
+enum status linear_backward_gelu(void *dpre, float *dbias, const void *dy, const void *w,
+                                 const void *pre, const struct linear_shape *shape,
+                                 struct device *device)
+{
+    const struct gemm gemm = backward_input_of(dpre, shape->type, dy, w, shape);
+
+    return device_kernels(device)->projection_gelu_backward(&gemm, dbias, pre,
+                                                            device_stream(device));
 }
 
 enum status linear_backward_weight(float *dw, const void *x, const void *dy,

@@ -11,6 +11,7 @@ struct dropout masks_at(const struct masks *masks, const struct model_shape *sha
         .first_sample = masks->first_sample,
         .positions = shape->T,
         .first_row = model_first_row(shape),
+        .first_position = shape->first,
     };
 }
 

@@ -13,6 +13,13 @@ static void split_vocabulary(struct model_shape *shape)
     shape->vocab = (end < shape->V ? end : shape->V) - shape->first_token;
 }
 
+static void cut_sequence(struct model_shape *shape, size_t slices)
+{
+    shape->sequence = shape->T;
+    slices_cut(&shape->slices, slices, shape->sequence, shape->C, shape->F);
+    shape->T = slices_longest(&shape->slices);
+}
+
 void model_shape_of(const struct config *config, int32_t shard, struct model_shape *shape_out)
 {
     const struct config_model *model = &config->model;
@@ -43,6 +50,13 @@ void model_shape_of(const struct config *config, int32_t shard, struct model_sha
         .init_std = (float)model->init_std,
     };
     split_vocabulary(shape_out);
+    cut_sequence(shape_out, (size_t)config->parallel.sequence_slices);
+}
+
+void model_shape_enter(struct model_shape *shape, size_t slice)
+{
+    shape->first = shape->slices.first[slice];
+    shape->T = shape->slices.first[slice + 1] - shape->first;
 }
 
 size_t model_rows(const struct model_shape *shape)
@@ -110,5 +124,5 @@ double model_flops_per_token(const struct model_shape *shape)
                      (double)(shape->positions + shape->types) * (double)shape->C -
                      (shape->tied ? 0.0 : (double)shape->V * (double)shape->C);
 
-    return 6.0 * weights + 12.0 * (double)shape->L * (double)shape->C * (double)shape->T;
+    return 6.0 * weights + 12.0 * (double)shape->L * (double)shape->C * (double)shape->sequence;
 }

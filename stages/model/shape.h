@@ -10,6 +10,10 @@
  * stream, which lie together: its own rows, n of them. Everything outside the products is done row
  * by row, so any rows would do. Without it the own rows are all.
  *
+ * With sequence slices (stages/model/slices.h) an action works on one slice of the sequences of a
+ * micro-batch: T is then that slice's length, and N = B·T its rows. What is planned is planned for the
+ * longest slice, and a shape that is of no slice in particular has its T.
+ *
  * A tensor in the model dtype is `void *` wherever it is handed on; what is fp32 in every model
  * (layer norms' parameters, means, log-sum-exps, gradients of parameters, partial sums) is `float *`.
  */
@@ -22,6 +26,7 @@
 
 #include "stages/config.h"
 #include "stages/model/recompute.h"
+#include "stages/model/slices.h"
 #include "tensor/arena.h"
 #include "tensor/dtype.h"
 
@@ -31,7 +36,7 @@ extern "C" {
 
 struct model_shape {
     size_t B;
-    size_t T;
+    size_t T; /* positions of a sequence that an action works on: all, or a slice's */
     size_t C;
     size_t H;
     size_t D;
@@ -54,6 +59,9 @@ struct model_shape {
     uint64_t seed;       /* of them */
     float eps;           /* of the layer norms */
     float init_std;
+    size_t sequence;      /* positions of a whole one */
+    size_t first;         /* of them, the first of these T */
+    struct slices slices; /* of a sequence */
 };
 
 /* One contiguous run of layers on a rank. */
@@ -67,6 +75,9 @@ struct chunk_range {
 
 /* As tensor-parallel shard `shard` sees it; sizes of the whole do not depend on it. */
 void model_shape_of(const struct config *config, int32_t shard, struct model_shape *shape_out);
+
+/* T and `first` become those of a slice. */
+void model_shape_enter(struct model_shape *shape, size_t slice);
 
 /* N, the rows of a micro-batch; n, those of the residual stream here; and the first of these. */
 size_t model_rows(const struct model_shape *shape);

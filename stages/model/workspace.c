@@ -10,8 +10,8 @@ static void carve(struct workspace *workspace, const struct model_shape *shape, 
     workspace->scratch.tp = &workspace->tp;
     workspace->tp.shared_bytes = &workspace->shared_rows_bytes;
     if (has_head) {
-        head_buffers_carve(&workspace->head, &head, (int32_t)shape->shards, &workspace->arena,
-                           &workspace->shared);
+        head_buffers_carve(&workspace->head, &head, (int32_t)shape->shards, kernels,
+                           &workspace->arena, &workspace->shared);
     }
     layer_stash_carve_again(&workspace->stash, shape, recompute, &workspace->arena);
     if (recompute == RECOMPUTE_FULL) {

@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tensor/cuda/fetch_cuda.h"
 #include "tensor/cuda/gemm_cuda.h"
 #include "tensor/cuda/kernels_cuda.h"
 #include "tensor/cuda/mark.h"
+#include "tensor/cuda/range_cuda.h"
 #include "tensor/cuda/stamps_cuda.h"
 #include "tensor/device_backend.h"
 #include "tensor/kernels/attention.h"
@@ -29,7 +31,7 @@ struct device_cuda {
     int32_t *mark; /* pinned */
     struct gemm_cuda *gemm;
     struct stamps_cuda *stamps;
-    const struct cancel *cancel; /* borrows */
+    struct fetch_cuda *fetch;
 };
 
 static struct device_cuda *own_of(struct device *device)
@@ -136,14 +138,16 @@ static enum status make_queue(struct device_cuda *device, const struct device_co
     if (error != cudaSuccess) {
         return opening_failure(ordinal, "memory for partial sums", error);
     }
-    error = cudaMallocHost(&mark, sizeof(*device->mark));
+    error = cudaMallocHost(&mark, MARK_WORDS * sizeof(*device->mark));
     if (error != cudaSuccess) {
         return opening_failure(ordinal, "pinned memory", error);
     }
     device->mark = mark;
-    *device->mark = -1;
+    device->mark[MARK_ENDED] = -1;
+    device->mark[MARK_INSIDE] = 0;
     TRY(gemm_cuda_create(config->tf32, &device->gemm));
     TRY(stamps_cuda_create(config->stamps, device->queue, &device->stamps));
+    TRY(fetch_cuda_create(ordinal, device->queue, &device->fetch));
     return stream_create_queue(&(struct gpu_queue){.handle = device->queue,
                                                    .partials = device->partials,
                                                    .gemm = device->gemm},
@@ -169,7 +173,6 @@ static enum status cuda_open(const struct device_config *config, struct device *
                            sizeof(*device));
     }
     *device_out = &device->base;
-    device->cancel = config->cancel;
     TRY(make_queue(device, config));
     return name_variant(device, config, major, minor);
 }
@@ -236,8 +239,10 @@ static enum status cuda_take(struct device *base, enum device_memory kind, const
 
 static void cuda_give(struct device *device, enum device_memory kind, void *memory, size_t bytes)
 {
-    (void)device;
     (void)bytes;
+    if (kind == DEVICE_HOST) { /* whose end waits for no stream */
+        fetch_cuda_finish(own_of(device)->fetch);
+    }
     release(kind, memory);
 }
 
@@ -307,19 +312,42 @@ static enum status cuda_copy(struct device *base, void *to, const void *from, si
     if (error != cudaSuccess) {
         return failure(device, "copying on the GPU", error);
     }
-    return pageable ? cuda_wait(base, device->cancel, CLOCK_NEVER) : STATUS_OK;
+    return pageable ? cuda_wait(base, base->cancel, CLOCK_NEVER) : STATUS_OK;
+}
+
+static enum status cuda_fetch(struct device *base, void *to, const void *from, size_t bytes)
+{
+    return fetch_cuda_begin(own_of(base)->fetch, to, from, bytes);
+}
+
+static enum status cuda_fetched(struct device *base, size_t *bytes_out)
+{
+    return fetch_cuda_look(own_of(base)->fetch, bytes_out);
+}
+
+static enum status cuda_enter(struct device *base)
+{
+    return mark_cuda_begin(own_of(base)->mark, base->stream);
 }
 
 static enum status cuda_mark(struct device *base, int32_t index)
 {
-    return mark_cuda(own_of(base)->mark, index, base->stream);
+    return mark_cuda_end(own_of(base)->mark, index, base->stream);
+}
+
+static int32_t word_of(const struct device *base, int word)
+{
+    return ((const volatile int32_t *)((const struct device_cuda *)base)->mark)[word];
 }
 
 static int32_t cuda_marked(const struct device *base)
 {
-    const struct device_cuda *device = (const struct device_cuda *)base;
+    return word_of(base, MARK_ENDED);
+}
 
-    return *(const volatile int32_t *)device->mark;
+static bool cuda_is_inside(const struct device *base)
+{
+    return word_of(base, MARK_INSIDE) != 0;
 }
 
 static enum status cuda_stamp(struct device *base, int32_t slot)
@@ -339,6 +367,7 @@ static void cuda_close(struct device *base)
     stream_destroy(&base->stream);
     gemm_cuda_destroy(&device->gemm);
     stamps_cuda_destroy(&device->stamps);
+    fetch_cuda_destroy(&device->fetch);
     (void)cudaFree(device->partials);
     if (device->mark != NULL) {
         (void)cudaFreeHost(device->mark);
@@ -397,12 +426,18 @@ const struct device_backend *device_cuda(void)
         .take = cuda_take,
         .give = cuda_give,
         .copy = cuda_copy,
+        .fetch = cuda_fetch,
+        .fetched = cuda_fetched,
         .zero = cuda_zero,
         .wait = cuda_wait,
+        .enter = cuda_enter,
         .mark = cuda_mark,
         .marked = cuda_marked,
+        .is_inside = cuda_is_inside,
         .stamp = cuda_stamp,
         .stamp_ns = cuda_stamp_ns,
+        .begin_range = range_cuda_begin,
+        .end_range = range_cuda_end,
         .close = cuda_close,
     };
 

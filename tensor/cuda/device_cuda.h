@@ -1,5 +1,6 @@
 /*
- * device_cuda -- a GPU as a device: one stream, kernels of tensor/cuda, products of cuBLASLt.
+ * device_cuda -- a GPU as a device: a stream for compute and one for copies to the host beside it, kernels of tensor/cuda,
+ * products of cuBLASLt.
  *
  * What device.h says of CUDA is done here. In particular:
  *   open    takes the GPU `ordinal` of the host, of compute capability 8.0 or more, for the calling thread;

@@ -16,6 +16,10 @@
 #define CHUNK (THREADS * EACH)
 #define VOTES (CHUNK / WARP_LANES)
 
+/* Rows of a frequent token that are read at once, and the blocks that leave room for what they are read into. */
+#define TOGETHER 8
+#define RESIDENT 4
+
 /* A token's row of the table here; vocab or more where it is none of them. */
 static __device__ __forceinline__ size_t word_row(int32_t token, const struct embedding_shape &s)
 {
@@ -131,8 +135,28 @@ static __device__ __forceinline__ bool stands_before(const int32_t *tokens, size
     return found;
 }
 
+/* sum += the packs of the TOGETHER rows in these places, one after another; all are read before the first is added. */
 template <typename NUMBER, int WIDTH>
-__global__ void __launch_bounds__(THREADS)
+static __device__ __forceinline__ void add_rows(float (&sum)[WIDTH], const NUMBER *rows,
+                                                const unsigned *places, size_t C)
+{
+    pack<NUMBER, WIDTH> ahead[TOGETHER];
+
+    UNROLL
+    for (unsigned k = 0; k < TOGETHER; k++) {
+        ahead[k] = *(const pack<NUMBER, WIDTH> *)(rows + places[k] * C);
+    }
+    UNROLL
+    for (unsigned k = 0; k < TOGETHER; k++) {
+        UNROLL
+        for (int i = 0; i < WIDTH; i++) {
+            sum[i] += widen(ahead[k].at[i]);
+        }
+    }
+}
+
+template <typename NUMBER, int WIDTH>
+__global__ void __launch_bounds__(THREADS, RESIDENT)
     add_words(float *dwte, const NUMBER *dout, const int32_t *tokens, struct embedding_shape s)
 {
     __shared__ unsigned places[CHUNK];
@@ -151,10 +175,13 @@ __global__ void __launch_bounds__(THREADS)
         for (size_t c = (size_t)threadIdx.x * WIDTH; found > 0 && c < C;
              c += (size_t)THREADS * WIDTH) {
             float sum[WIDTH];
+            unsigned k = 0;
 
             pack_read(sum, dwte + word * C + c);
-            UNROLL_BY(4)
-            for (unsigned k = 0; k < found; k++) {
+            for (; k + TOGETHER <= found; k += TOGETHER) {
+                add_rows(sum, dout + first * C + c, places + k, C);
+            }
+            for (; k < found; k++) {
                 add_pack(sum, dout + (first + places[k]) * C + c);
             }
             pack_write(dwte + word * C + c, sum);

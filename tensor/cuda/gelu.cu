@@ -6,6 +6,9 @@
 #define THREADS 256
 #define BLOCKS  4096
 
+/* Rows that a thread of the backward reads at once. */
+#define TOGETHER 2
+
 /* exp(-2u): sigmoid(2u) = 1 / (1 + exp(-2u)). What could be fused is said, here and below, so that every
  * kernel gives an element the same bits. */
 static __device__ __forceinline__ float sigmoid_exponential(float x)
@@ -77,26 +80,35 @@ __global__ void gelu_elements(NUMBER *out, const NUMBER *pre, size_t elems)
 }
 
 /* din and the sums of its columns as one, so that din is not read again. */
-template <typename NUMBER>
-__global__ void __launch_bounds__(COLUMN_THREADS)
-    input_gradients(NUMBER *din, float *dbias, const NUMBER *dout, const NUMBER *pre, size_t rows,
-                    size_t F)
+template <typename NUMBER, bool WHOLE>
+__global__ void __launch_bounds__(COLUMN_THREADS, COLUMN_RESIDENT - 1)
+    input_gradients(NUMBER *din, float *dbias, float *partials, const NUMBER *dout,
+                    const NUMBER *pre, size_t rows, size_t F, size_t block_rows)
 {
     size_t f = column_here();
-    float sum = 0.0F;
-
-    if (f < F) {
-        FOR_COLUMN_ROWS(row, rows)
-        {
-            size_t at = row * F + f;
+    float sum[PACK] = {0.0F};
+    float d[TOGETHER][PACK];
+    float x[TOGETHER][PACK];
+    auto take = [&](int k, size_t row) {
+        pack_take<WHOLE>(d[k], dout + row * F + f, F - f);
+        pack_take<WHOLE>(x[k], pre + row * F + f, F - f);
+    };
+    auto add = [&](int k, size_t row) {
+        UNROLL
+        for (int i = 0; i < PACK; i++) {
             NUMBER kept;
 
-            narrow(&kept, rounded_product(widen(dout[at]), gelu_gradient(widen(pre[at]))));
-            din[at] = kept;
-            sum = rounded_sum(sum, widen(kept));
+            narrow(&kept, rounded_product(d[k][i], gelu_gradient(x[k][i])));
+            d[k][i] = widen(kept);
+            sum[i] = rounded_sum(sum[i], d[k][i]);
         }
+        pack_put<WHOLE>(din + row * F + f, d[k], F - f);
+    };
+
+    if (f < F) {
+        column_rows<TOGETHER>(rows, block_rows, take, add);
     }
-    column_add(dbias, sum, f, F);
+    column_leave(dbias, partials, sum, F);
 }
 
 template <typename NUMBER>
@@ -117,11 +129,25 @@ static enum status launch_elements(NUMBER *out, const NUMBER *pre, size_t elems,
 }
 
 template <typename NUMBER>
+static enum status launch_gradients(NUMBER *din, float *dbias, float *partials, const NUMBER *dout,
+                                    const NUMBER *pre, size_t rows, size_t F,
+                                    const struct column_blocks &blocks, struct stream *stream)
+{
+    BY_WHOLE(in_packs(F, din, dout, pre),
+             LAUNCH((input_gradients<NUMBER, WHOLE>), COLUMN_GRID(F, blocks), COLUMN_BLOCK, stream,
+                    din, dbias, partials, dout, pre, rows, F, blocks.rows));
+}
+
+template <typename NUMBER>
 static enum status launch_backward(NUMBER *din, float *dbias, const NUMBER *dout, const NUMBER *pre,
                                    size_t rows, size_t F, struct stream *stream)
 {
-    LAUNCH(input_gradients<NUMBER>, COLUMN_GRID(F), COLUMN_BLOCK, stream, din, dbias, dout, pre,
-           rows, F);
+    float *partials = (float *)stream_partials(stream);
+    struct column_blocks blocks = column_blocks_of(rows, F);
+
+    TRY(launch_gradients(din, dbias, partials, dout, pre, rows, F, blocks, stream));
+    return blocks.count == 1 ? STATUS_OK
+                             : columns_add_cuda(dbias, NULL, partials, blocks.count, F, stream);
 }
 
 enum status KERNEL(bias_gelu_forward)(void *out, void *pre, const void *bias, size_t rows, size_t F,

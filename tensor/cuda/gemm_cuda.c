@@ -18,7 +18,8 @@
 
 /* All that the library's answer depends on. */
 struct plan_key {
-    uint64_t form; /* ops, types and alignments */
+    uint64_t form;   /* ops, types and alignments */
+    uint64_t ending; /* which epilogue, and the alignment of what it reads */
     uint64_t M;
     uint64_t N;
     uint64_t K;
@@ -33,6 +34,7 @@ struct plan_key {
  */
 struct plan {
     bool made;
+    bool refused; /* there is no algorithm with this epilogue */
     struct plan_key key;
     cublasLtMatmulDesc_t product; /* owns these */
     cublasLtMatrixLayout_t first; /* B */
@@ -120,7 +122,24 @@ static uint64_t alignment_of(const void *pointer)
     return lowest == 0 || lowest > MOST_ALIGNMENT ? MOST_ALIGNMENT : lowest;
 }
 
-static struct plan_key key_of(const struct gemm *gemm)
+/* NULL without an epilogue. */
+static const void *operand_of(const struct gemm_cuda_epilogue *epilogue)
+{
+    if (epilogue == NULL) {
+        return NULL;
+    }
+    return epilogue->bias != NULL ? epilogue->bias : epilogue->gelu_input;
+}
+
+static cublasLtEpilogue_t ending_of(const struct gemm_cuda_epilogue *epilogue)
+{
+    if (epilogue == NULL) {
+        return CUBLASLT_EPILOGUE_DEFAULT;
+    }
+    return epilogue->bias != NULL ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DGELU;
+}
+
+static struct plan_key key_of(const struct gemm *gemm, const struct gemm_cuda_epilogue *epilogue)
 {
     const uint64_t parts[] = {gemm->op_a,
                               gemm->op_b,
@@ -130,7 +149,9 @@ static struct plan_key key_of(const struct gemm *gemm)
                               alignment_of(gemm->a),
                               alignment_of(gemm->b),
                               alignment_of(gemm->c)};
-    struct plan_key key = {.M = gemm->M,
+    struct plan_key key = {.ending = (uint64_t)ending_of(epilogue) << 8 |
+                                     alignment_of(operand_of(epilogue)),
+                           .M = gemm->M,
                            .N = gemm->N,
                            .K = gemm->K,
                            .lda = gemm->lda,
@@ -145,7 +166,8 @@ static struct plan_key key_of(const struct gemm *gemm)
 
 static size_t home_of(const struct plan_key *key)
 {
-    const uint64_t words[] = {key->form, key->M, key->N, key->K, key->lda, key->ldb, key->ldc};
+    const uint64_t words[] = {key->form, key->ending, key->M,   key->N,
+                              key->K,    key->lda,    key->ldb, key->ldc};
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
@@ -231,6 +253,42 @@ static cublasStatus_t describe(struct plan *plan, const struct gemm *gemm, bool 
     return first_of(code, layout_make(&plan->result, gemm->c_type, gemm->M, gemm->N, gemm->ldc));
 }
 
+/* Where the epilogue finds what it reads. */
+static cublasStatus_t point_epilogue(const struct plan *plan, cublasLtEpilogue_t ending,
+                                     const void *operand)
+{
+    return cublasLtMatmulDescSetAttribute(plan->product,
+                                          ending == CUBLASLT_EPILOGUE_BIAS
+                                              ? CUBLASLT_MATMUL_DESC_BIAS_POINTER
+                                              : CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                          &operand, sizeof(operand));
+}
+
+/* The library reads off the pointer how well it is aligned, so that for now it is a place that is just as well aligned as
+ * may be counted on. */
+static cublasStatus_t describe_epilogue(const struct plan *plan, const struct gemm *gemm,
+                                        const struct gemm_cuda_epilogue *epilogue)
+{
+    const cublasLtEpilogue_t ending = ending_of(epilogue);
+    const int64_t distance = (int64_t)gemm->ldc;
+    const uint64_t place = alignment_of(operand_of(epilogue));
+    const void *operand = NULL;
+    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
+
+    if (epilogue == NULL) {
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    memcpy(&operand, &place, sizeof(operand));
+    code = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &ending,
+                                          sizeof(ending));
+    if (ending == CUBLASLT_EPILOGUE_DGELU) {
+        code = first_of(code, cublasLtMatmulDescSetAttribute(plan->product,
+                                                             CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                                             &distance, sizeof(distance)));
+    }
+    return first_of(code, point_epilogue(plan, ending, operand));
+}
+
 static cublasStatus_t prefer_alignment(struct gemm_cuda *own, const struct gemm *gemm)
 {
     const struct {
@@ -251,13 +309,23 @@ static cublasStatus_t prefer_alignment(struct gemm_cuda *own, const struct gemm 
     return code;
 }
 
+/* What the library says of an epilogue that it does not have. */
+static bool is_refusal(cublasStatus_t code)
+{
+    return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_INVALID_VALUE;
+}
+
 /* Leaves the place empty where it fails. */
-static enum status make_plan(struct gemm_cuda *own, struct plan *plan, const struct gemm *gemm)
+static enum status make_plan(struct gemm_cuda *own, struct plan *plan, const struct gemm *gemm,
+                             const struct gemm_cuda_epilogue *epilogue)
 {
     cublasLtMatmulHeuristicResult_t found;
     cublasStatus_t code = first_of(describe(plan, gemm, own->tf32), prefer_alignment(own, gemm));
     int count = 0;
 
+    if (code == CUBLAS_STATUS_SUCCESS) {
+        code = describe_epilogue(plan, gemm, epilogue);
+    }
     if (code == CUBLAS_STATUS_SUCCESS) {
         code = cublasLtMatmulAlgoGetHeuristic(own->library, plan->product, plan->first,
                                               plan->second, plan->result, plan->result,
@@ -268,28 +336,57 @@ static enum status make_plan(struct gemm_cuda *own, struct plan *plan, const str
     }
     if (code != CUBLAS_STATUS_SUCCESS) {
         drop(plan);
-        return product_failure(gemm, STATUS_ERR_UNSUPPORTED, "cuBLASLt has no algorithm", code);
+        if (epilogue == NULL || !is_refusal(code)) {
+            return product_failure(gemm, STATUS_ERR_UNSUPPORTED, "cuBLASLt has no algorithm", code);
+        }
+        plan->refused = true;
+    } else {
+        plan->algo = found.algo;
     }
-    plan->algo = found.algo;
-    plan->key = key_of(gemm);
+    plan->key = key_of(gemm, epilogue);
     plan->made = true;
     own->plan_count++;
     return STATUS_OK;
 }
 
-enum status gemm_cuda_run(const struct gemm *gemm, struct stream *stream)
+static enum status check_product(const struct gemm *gemm, const struct gpu_queue *queue)
 {
-    const struct gpu_queue *queue = stream_queue(stream);
-    const struct plan_key key = key_of(gemm);
-    struct gemm_cuda *own = NULL;
-    struct plan *plan = NULL;
-    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
-
     ENSURE(queue != NULL && queue->gemm != NULL,
            "a product of the GPU on a stream of another kind");
     ENSURE(gemm->beta == 0.0F || gemm->c_type == DTYPE_FP32, "beta %g with a C of %s",
            (double)gemm->beta, dtype_text(gemm->c_type));
-    TRY(gemm_check(gemm));
+    return gemm_check(gemm);
+}
+
+/* Of a product that is not empty. */
+static enum status find_plan(struct gemm_cuda *own, const struct gemm *gemm,
+                             const struct gemm_cuda_epilogue *epilogue, struct plan **plan_out)
+{
+    const struct plan_key key = key_of(gemm, epilogue);
+
+    *plan_out = find_place(own, &key);
+    return (*plan_out)->made ? STATUS_OK : make_plan(own, *plan_out, gemm, epilogue);
+}
+
+static enum status multiply(const struct gemm_cuda *own, const struct plan *plan,
+                            const struct gemm *gemm, const struct gpu_queue *queue)
+{
+    const cublasStatus_t code = cublasLtMatmul(
+        own->library, plan->product, &gemm->alpha, gemm->b, plan->first, gemm->a, plan->second,
+        &gemm->beta, gemm->c, plan->result, gemm->c, plan->result, &plan->algo, own->workspace,
+        GEMM_CUDA_WORKSPACE_BYTES, (cudaStream_t)queue->handle);
+
+    return code == CUBLAS_STATUS_SUCCESS
+               ? STATUS_OK
+               : product_failure(gemm, STATUS_ERR_CUDA, "cuBLASLt failed", code);
+}
+
+enum status gemm_cuda_run(const struct gemm *gemm, struct stream *stream)
+{
+    const struct gpu_queue *queue = stream_queue(stream);
+    struct plan *plan = NULL;
+
+    TRY(check_product(gemm, queue));
     if (gemm->M == 0 || gemm->N == 0) {
         return STATUS_OK;
     }
@@ -297,18 +394,39 @@ enum status gemm_cuda_run(const struct gemm *gemm, struct stream *stream)
         return scale_rows_cuda(gemm->c, gemm->c_type, gemm->M, gemm->N, gemm->ldc, gemm->beta,
                                stream);
     }
-    own = queue->gemm;
-    plan = find_place(own, &key);
-    if (!plan->made) {
-        TRY(make_plan(own, plan, gemm));
+    TRY(find_plan(queue->gemm, gemm, NULL, &plan));
+    return multiply(queue->gemm, plan, gemm, queue);
+}
+
+/* What the library documents of the matrix that gelu' reads. */
+#define GELU_INPUT_DISTANCE 8
+
+enum status gemm_cuda_run_with(const struct gemm *gemm, const struct gemm_cuda_epilogue *epilogue,
+                               struct stream *stream, bool *made_out)
+{
+    const struct gpu_queue *queue = stream_queue(stream);
+    struct plan *plan = NULL;
+    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
+
+    ENSURE((epilogue->bias != NULL) != (epilogue->gelu_input != NULL), "not one epilogue");
+    ENSURE(gemm->alpha == 1.0F && gemm->beta == 0.0F, "alpha %g, beta %g", (double)gemm->alpha,
+           (double)gemm->beta);
+    TRY(check_product(gemm, queue));
+    *made_out = false;
+    if (gemm->M == 0 || gemm->N == 0 || gemm->K == 0 ||
+        (epilogue->gelu_input != NULL && gemm->ldc % GELU_INPUT_DISTANCE != 0)) {
+        return STATUS_OK;
     }
-    code = cublasLtMatmul(own->library, plan->product, &gemm->alpha, gemm->b, plan->first, gemm->a,
-                          plan->second, &gemm->beta, gemm->c, plan->result, gemm->c, plan->result,
-                          &plan->algo, own->workspace, GEMM_CUDA_WORKSPACE_BYTES,
-                          (cudaStream_t)queue->handle);
-    return code == CUBLAS_STATUS_SUCCESS
-               ? STATUS_OK
-               : product_failure(gemm, STATUS_ERR_CUDA, "cuBLASLt failed", code);
+    TRY(find_plan(queue->gemm, gemm, epilogue, &plan));
+    if (plan->refused) {
+        return STATUS_OK;
+    }
+    *made_out = true;
+    code = point_epilogue(plan, ending_of(epilogue), operand_of(epilogue));
+    if (code != CUBLAS_STATUS_SUCCESS) {
+        return product_failure(gemm, STATUS_ERR_CUDA, "cuBLASLt failed", code);
+    }
+    return multiply(queue->gemm, plan, gemm, queue);
 }
 
 void gemm_cuda_version(char *text, size_t bytes)

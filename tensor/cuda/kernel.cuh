@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #ifdef __CUDACC__
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #endif
@@ -87,13 +88,6 @@ static inline void *queue_of(const struct stream *stream)
 
 #define SHARED_MEMORY(name) unsigned char *const name = (unsigned char *)on_host::shared_memory()
 
-#endif
-
-/* Before a loop of few rounds whose indices must be constants, so that what they index stays in registers. */
-#ifdef __CUDACC__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL
 #endif
 
 /* Before a loop of few rounds whose indices must be constants, so that what they index stays in registers. */
@@ -189,10 +183,15 @@ static __device__ __forceinline__ void narrow(bf16 *out, float number)
 {
     uint32_t bits = float_to_bits(number);
 
-    if ((bits & 0x7FFFFFFFU) > 0x7F800000U) {
-        out->bits = (uint16_t)((bits >> 16) | 0x40U); /* a NaN stays one, and quiet */
+    if (number != number) {
+        out->bits = (uint16_t)((bits >> 16) |
+                               0x40U); /* a NaN stays one, and quiet; its upper bits are kept */
     } else {
+#ifdef __CUDA_ARCH__
+        out->bits = __bfloat16_as_ushort(__float2bfloat16_rn(number)); /* one instruction */
+#else
         out->bits = (uint16_t)((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+#endif
     }
 }
 

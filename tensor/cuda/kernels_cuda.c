@@ -13,9 +13,13 @@
 #include "tensor/kernels/gelu.h"
 #include "tensor/kernels/head.h"
 #include "tensor/kernels/layernorm.h"
+#include "tensor/kernels/projection.h"
 #include "tensor/kernels/residual.h"
 #include "tensor/kernels/sgd.h"
 #include "tensor/kernels/sum_squares.h"
+
+/* The gradient of the head's matrix is read and written once a block: where that takes less than the products do. */
+#define HEAD_ROWS 4096
 
 static const struct kernel_ops kernels = {
     .variant = "cuda",
@@ -25,11 +29,15 @@ static const struct kernel_ops kernels = {
     .embedding_backward = KERNEL(embedding_backward),
     .layernorm_forward = KERNEL(layernorm_forward),
     .layernorm_backward = KERNEL(layernorm_backward),
+    .layernorm_partials = KERNEL(layernorm_partials),
     .bias_forward = KERNEL(bias_forward),
     .bias_backward = KERNEL(bias_backward),
     .bias_gelu_forward = KERNEL(bias_gelu_forward),
     .gelu_forward = KERNEL(gelu_forward),
     .bias_gelu_backward = KERNEL(bias_gelu_backward),
+    .projection_bias = KERNEL(projection_bias),
+    .projection_gelu = KERNEL(projection_gelu),
+    .projection_gelu_backward = KERNEL(projection_gelu_backward),
     .bias_residual_forward = KERNEL(bias_residual_forward),
     .dropout_forward = KERNEL(dropout_forward),
     .dropout_backward = KERNEL(dropout_backward),
@@ -37,6 +45,7 @@ static const struct kernel_ops kernels = {
     .attention_forward = KERNEL(attention_forward),
     .attention_backward = KERNEL(attention_backward),
     .attention_workspace = KERNEL(attention_workspace),
+    .head_block_rows = HEAD_ROWS,
     .head_logits = KERNEL(head_logits),
     .head_loss = KERNEL(head_loss),
     .head_add_losses = KERNEL(head_add_losses),

@@ -14,8 +14,16 @@ extern "C" {
 
 struct stream;
 
-/* *mark, in pinned memory, becomes `index` when the stream has come to it. */
-enum status mark_cuda(int32_t *mark, int32_t index, struct stream *stream);
+/* Of a mark, in pinned memory. */
+enum {
+    MARK_ENDED,  /* the action that has ended last */
+    MARK_INSIDE, /* 1: another has begun */
+    MARK_WORDS
+};
+
+/* When the stream has come to it: another action begins; and `index` has ended. */
+enum status mark_cuda_begin(int32_t *mark, struct stream *stream);
+enum status mark_cuda_end(int32_t *mark, int32_t index, struct stream *stream);
 
 #ifdef __cplusplus
 }

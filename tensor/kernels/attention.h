@@ -31,6 +31,27 @@
  * D a multiple of 16 wastes nothing. What is not finite in V may reach earlier queries of its block,
  * as weights of zero are multiplied too, and so no dropout hides it. Cannot fail.
  *
+ * A slice of a sequence (Seq1F1B, Sun et al. 2024) has the queries of positions [first, first + n), and
+ * sees the keys of its own and of all earlier slices, which somebody keeps whole:
+ *
+ *   slice_forward
+ *   qkv        (B,n,3·H·D)  read, of `type`; of the slice's positions
+ *   keys       (B,T,2·H·D)  of `type`, K and V side by side in a row: rows of the slice overwritten
+ *                           with those of qkv, rows before it read, rows behind it left alone
+ *   out        (B,n,H·D)    overwritten, of `type`; lse (B,H,n) likewise
+ *   slice_backward
+ *   dout, out, qkv, lse     as above, of the slice
+ *   keys       (B,T,2·H·D)  read up to the slice's end
+ *   dkeys      (B,T,2·H·D)  fp32: dK and dV. The last slice of a sequence comes first and overwrites
+ *                           the rows before it; every other one adds to the rows before it and reads
+ *                           its own, which all later slices have added to
+ *   dqkv       (B,n,3·H·D)  overwritten, of `type`: dQ, and dK and dV, which are complete now and are
+ *                           rounded once
+ *
+ * shape->positions is T, the whole sequence, and the workspace that of the whole. A mask is that of the
+ * whole sequence; so is every bit of out, lse and dQ. dK and dV are sums of the slices, later ones
+ * first. Forward again on a slice writes the bits of keys that are there. On CUDA there are no slices.
+ *
  * On CUDA the same, but for this. What tensor cores multiply is of `type`: in a 16-bit type the
  * weights are rounded to it before they meet V, and in the backward p' and dout before dV, dout before
  * dout·V, and ds before dQ and dK (dout·out takes dout as it is); tests/tensor/naive_attention.h derives
@@ -62,6 +83,19 @@ enum status KERNEL(attention_backward)(void *dqkv, const float *dout, const void
                                        const struct attention_shape *shape,
                                        const struct attention_dropout *dropout, float *workspace,
                                        enum dtype type, struct stream *stream);
+enum status KERNEL(attention_slice_forward)(void *out, float *lse, void *keys, const void *qkv,
+                                            const struct attention_shape *shape,
+                                            const struct attention_slice *slice,
+                                            const struct attention_dropout *dropout,
+                                            float *workspace, enum dtype type,
+                                            struct stream *stream);
+enum status KERNEL(attention_slice_backward)(void *dqkv, float *dkeys, const float *dout,
+                                             const void *out, const void *keys, const void *qkv,
+                                             const float *lse, const struct attention_shape *shape,
+                                             const struct attention_slice *slice,
+                                             const struct attention_dropout *dropout,
+                                             float *workspace, enum dtype type,
+                                             struct stream *stream);
 size_t KERNEL(attention_workspace)(const struct attention_shape *shape, int threads);
 
 #ifdef __cplusplus

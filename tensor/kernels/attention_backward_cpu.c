@@ -11,9 +11,12 @@ struct backward_call {
     void *dqkv;
     const float *dout;
     const void *out;
-    const void *qkv;
+    const void *qkv;  /* of the slice */
+    const void *keys; /* of the whole sequences; NULL: in qkv, as the slice is all */
+    float *dkeys;     /* of the whole sequences; NULL likewise */
     const float *lse;
     const struct attention_shape *shape;
+    struct attention_slice slice;
     const struct attention_dropout *dropout; /* NULL: none */
     enum dtype type;
     struct attention_blocks blocks;
@@ -114,19 +117,21 @@ static void panel_backward(const struct backward_call *call, float *base,
 }
 
 /* dV += Pᵀ·dO and dK += dSᵀ·Q of one block of queries against one block of keys. A group of keys
- * begins with the first query that sees its first key. */
-static void keys_backward(const struct backward_call *call, float *base, size_t first_query,
-                          size_t panels, size_t first_key)
+ * begins with the first query that sees its first key, or with the first panel that there is. */
+static void keys_backward(const struct backward_call *call, float *base,
+                          const struct attention_block *block, size_t first_key)
 {
     const struct attention_blocks *blocks = &call->blocks;
     size_t columns = blocks->columns;
-    size_t last_panel = first_query + (panels - 1) * ATTENTION_PANEL;
+    size_t last_panel = block->first + (block->panels - 1) * ATTENTION_PANEL;
     size_t keys = attention_keys_seen(last_panel, first_key);
+    size_t least = block->first_panel * ATTENTION_PANEL;
 
     for (size_t k = 0; k < keys; k += ATTENTION_VALUE_ROWS) {
         size_t key = first_key + k;
-        size_t skipped = key > first_query ? key - first_query : 0;
-        size_t queries = panels * ATTENTION_PANEL - skipped;
+        size_t unseen = key > block->first ? key - block->first : 0;
+        size_t skipped = unseen > least ? unseen : least;
+        size_t queries = block->panels * ATTENTION_PANEL - skipped;
         size_t score = k * ATTENTION_QUERIES + skipped;
 
         attention_sum_over_queries(base + blocks->dvalue + key * columns,
@@ -140,33 +145,39 @@ static void keys_backward(const struct backward_call *call, float *base, size_t 
 
 /* Copies Q and dO (scaled) of one block and readies its numbers and its dQ. */
 static void block_begin(const struct backward_call *call, float *base, size_t batch, size_t head,
-                        size_t first_query, size_t queries, size_t panels,
-                        struct query_numbers *numbers)
+                        const struct attention_block *block, struct query_numbers *numbers)
 {
     const struct attention_blocks *blocks = &call->blocks;
     const struct attention_shape *shape = call->shape;
     size_t D = shape->head_size;
     size_t C = shape->heads * D;
     size_t columns = blocks->columns;
+    size_t panels = block->panels;
     size_t padded = panels * ATTENTION_PANEL;
-    size_t at = (batch * shape->positions + first_query) * C + head * D;
-    size_t at_qkv = (batch * shape->positions + first_query) * 3 * C + head * D;
+    size_t skipped = block->skipped * columns;
+    size_t row_of_slice = batch * call->slice.queries + block->row;
+    size_t at = row_of_slice * C + head * D;
+    size_t at_qkv = row_of_slice * 3 * C + head * D;
     const struct attention_rows qkv = {call->qkv, call->type, 3 * C};
     const struct attention_rows dout = {call->dout, DTYPE_FP32, C};
     float kept = call->dropout != NULL ? rng_mask_scale(call->dropout->threshold) : 1.0F;
-    const float *lse = call->lse + (batch * shape->heads + head) * shape->positions + first_query;
+    const float *lse = call->lse + (batch * shape->heads + head) * call->slice.queries + block->row;
     float scale = (float)(1.0 / sqrt((double)D));
 
-    attention_copy_rows(base + blocks->query, padded, columns, &qkv, at_qkv, queries, D, scale);
+    memset(base + blocks->query, 0, skipped * sizeof(*base));
+    attention_copy_rows(base + blocks->query + skipped, padded - block->skipped, columns, &qkv,
+                        at_qkv, block->queries, D, scale);
     attention_copy_panels(base + blocks->query_panel, panels, base + blocks->query, columns, D);
-    attention_copy_rows(base + blocks->dout, padded, columns, &dout, at, queries, D, kept);
+    memset(base + blocks->dout, 0, skipped * sizeof(*base));
+    attention_copy_rows(base + blocks->dout + skipped, padded - block->skipped, columns, &dout, at,
+                        block->queries, D, kept);
     attention_copy_panels(base + blocks->dout_panel, panels, base + blocks->dout, columns, D);
     memset(numbers, 0, sizeof(*numbers));
-    for (size_t q = 0; q < queries; q++) {
+    for (size_t q = 0; q < block->queries; q++) {
         const float *row = typed_read(call->out, call->type, at + q * C, D, base + blocks->result);
 
-        numbers->lse[q] = lse[q];
-        numbers->inner[q] = inner_product(call->dout + at + q * C, row, D);
+        numbers->lse[block->skipped + q] = lse[q];
+        numbers->inner[block->skipped + q] = inner_product(call->dout + at + q * C, row, D);
     }
     memset(base + blocks->result, 0, padded * columns * sizeof(*base));
 }
@@ -184,41 +195,66 @@ static void write_rows(const struct backward_call *call, size_t at, float *from,
     }
 }
 
-static void head_backward(const struct backward_call *call, float *base, size_t batch, size_t head)
+/* What this slice makes of dK (part 0) or dV (part 1) of one head, in `own` (seen, columns), joins that
+ * of later slices: rows before the slice stay sums, its own are complete and go to dqkv. */
+static void keep_sums(const struct backward_call *call, float *own, size_t batch, size_t head,
+                      size_t part)
 {
-    const struct attention_blocks *blocks = &call->blocks;
+    const struct attention_slice *slice = &call->slice;
     size_t T = call->shape->positions;
     size_t D = call->shape->head_size;
     size_t C = call->shape->heads * D;
+    size_t columns = call->blocks.columns;
+    size_t seen = slice->first + slice->queries;
+    size_t to = batch * slice->queries * 3 * C + (1 + part) * C + head * D;
+
+    for (size_t i = 0; call->dkeys != NULL && i < seen; i++) {
+        float *sum = call->dkeys + (batch * T + i) * 2 * C + part * C + head * D;
+        float *row = own + i * columns;
+
+        for (size_t d = 0; seen < T && d < D; d++) {
+            row[d] += sum[d];
+        }
+        if (i < slice->first) {
+            memcpy(sum, row, D * sizeof(*sum));
+        }
+    }
+    write_rows(call, to, own + slice->first * columns, slice->queries, 1.0F);
+}
+
+static void head_backward(const struct backward_call *call, float *base, size_t batch, size_t head)
+{
+    const struct attention_blocks *blocks = &call->blocks;
+    size_t D = call->shape->head_size;
+    size_t C = call->shape->heads * D;
     size_t columns = blocks->columns;
-    const struct attention_rows qkv = {call->qkv, call->type, 3 * C};
-    size_t query = batch * T * 3 * C + head * D;
+    size_t query = batch * call->slice.queries * 3 * C + head * D;
     float scale = (float)(1.0 / sqrt((double)D));
+    struct attention_block block = attention_block_first(&call->slice);
     struct attention_keep mask;
     const struct attention_keep *keep =
         attention_keep_init(&mask, call->dropout, call->shape, batch, head);
 
-    attention_copy_rows(base + blocks->key, blocks->rows, columns, &qkv, query + C, T, D, 1.0F);
-    attention_copy_rows(base + blocks->value, blocks->rows, columns, &qkv, query + 2 * C, T, D,
-                        1.0F);
+    attention_copy_keys(base, blocks, call->shape, &call->slice,
+                        call->keys != NULL ? call->keys : call->qkv, call->keys != NULL, call->type,
+                        batch, head);
     memset(base + blocks->dkey, 0, blocks->rows * columns * sizeof(*base));
     memset(base + blocks->dvalue, 0, blocks->rows * columns * sizeof(*base));
-    for (size_t q0 = 0; q0 < T; q0 += ATTENTION_QUERIES) {
+    for (; block.queries > 0; attention_block_next(&block)) {
         struct query_numbers numbers;
-        size_t queries = T - q0 < ATTENTION_QUERIES ? T - q0 : ATTENTION_QUERIES;
-        size_t panels = (queries + ATTENTION_PANEL - 1) / ATTENTION_PANEL;
 
-        block_begin(call, base, batch, head, q0, queries, panels, &numbers);
-        for (size_t k0 = 0; k0 < q0 + queries; k0 += ATTENTION_KEYS) {
-            for (size_t panel = 0; panel < panels; panel++) {
-                panel_backward(call, base, &numbers, keep, q0, panel, k0);
+        block_begin(call, base, batch, head, &block, &numbers);
+        for (size_t k0 = 0; k0 < block.end; k0 += ATTENTION_KEYS) {
+            for (size_t panel = block.first_panel; panel < block.panels; panel++) {
+                panel_backward(call, base, &numbers, keep, block.first, panel, k0);
             }
-            keys_backward(call, base, q0, panels, k0);
+            keys_backward(call, base, &block, k0);
         }
-        write_rows(call, query + q0 * 3 * C, base + blocks->result, queries, scale);
+        write_rows(call, query + block.row * 3 * C, base + blocks->result + block.skipped * columns,
+                   block.queries, scale);
     }
-    write_rows(call, query + C, base + blocks->dkey, T, 1.0F);
-    write_rows(call, query + 2 * C, base + blocks->dvalue, T, 1.0F);
+    keep_sums(call, base + blocks->dkey, batch, head, 0);
+    keep_sums(call, base + blocks->dvalue, batch, head, 1);
 }
 
 static void backward_part(void *context, int part, int parts)
@@ -234,6 +270,13 @@ static void backward_part(void *context, int part, int parts)
     }
 }
 
+static enum status run_backward(struct backward_call *call, struct stream *stream)
+{
+    attention_blocks_plan(call->shape, &call->blocks);
+    stream_run(stream, backward_part, call);
+    return STATUS_OK;
+}
+
 enum status KERNEL(attention_backward)(void *dqkv, const float *dout, const void *out,
                                        const void *qkv, const float *lse,
                                        const struct attention_shape *shape,
@@ -247,12 +290,37 @@ enum status KERNEL(attention_backward)(void *dqkv, const float *dout, const void
         .qkv = qkv,
         .lse = lse,
         .shape = shape,
+        .slice = {.queries = shape->positions},
         .dropout = dropout,
         .type = type,
         .workspace = workspace,
     };
 
-    attention_blocks_plan(shape, &call.blocks);
-    stream_run(stream, backward_part, &call);
-    return STATUS_OK;
+    return run_backward(&call, stream);
+}
+
+enum status KERNEL(attention_slice_backward)(void *dqkv, float *dkeys, const float *dout,
+                                             const void *out, const void *keys, const void *qkv,
+                                             const float *lse, const struct attention_shape *shape,
+                                             const struct attention_slice *slice,
+                                             const struct attention_dropout *dropout,
+                                             float *workspace, enum dtype type,
+                                             struct stream *stream)
+{
+    struct backward_call call = {
+        .dqkv = dqkv,
+        .dkeys = dkeys,
+        .dout = dout,
+        .out = out,
+        .keys = keys,
+        .qkv = qkv,
+        .lse = lse,
+        .shape = shape,
+        .slice = *slice,
+        .dropout = dropout,
+        .type = type,
+        .workspace = workspace,
+    };
+
+    return run_backward(&call, stream);
 }

@@ -46,6 +46,51 @@ struct attention_blocks {
     size_t floats;      /* all of it */
 };
 
+/* The queries of one block. Blocks begin at multiples of ATTENTION_QUERIES of the sequence, wherever a
+ * slice does, so that a query meets the same keys in the same blocks and panels; queries of the block
+ * before the slice are zero, like those behind the last one. */
+struct attention_block {
+    size_t first;       /* position of the block */
+    size_t skipped;     /* its queries before the slice */
+    size_t queries;     /* its queries in the slice; 0: there are no more blocks */
+    size_t end;         /* position behind the last of them */
+    size_t first_panel; /* of those with a query of the slice */
+    size_t panels;      /* with those before the first one */
+    size_t row;         /* of the slice: that of its first query */
+    size_t slice_end;   /* position */
+    size_t slice_first; /* position */
+};
+
+static inline void attention_block_set(struct attention_block *block, size_t first)
+{
+    size_t begin = first > block->slice_first ? first : block->slice_first;
+    size_t end = first + ATTENTION_QUERIES;
+
+    end = end < block->slice_end ? end : block->slice_end;
+    block->first = first;
+    block->skipped = begin - first;
+    block->queries = end > begin ? end - begin : 0;
+    block->end = end;
+    block->first_panel = block->skipped / ATTENTION_PANEL;
+    block->panels = (end - first + ATTENTION_PANEL - 1) / ATTENTION_PANEL;
+    block->row = begin - block->slice_first;
+}
+
+static inline struct attention_block attention_block_first(const struct attention_slice *slice)
+{
+    struct attention_block block;
+
+    block.slice_first = slice->first;
+    block.slice_end = slice->first + slice->queries;
+    attention_block_set(&block, slice->first / ATTENTION_QUERIES * ATTENTION_QUERIES);
+    return block;
+}
+
+static inline void attention_block_next(struct attention_block *block)
+{
+    attention_block_set(block, block->first + ATTENTION_QUERIES);
+}
+
 void attention_blocks_plan(const struct attention_shape *shape,
                            struct attention_blocks *blocks_out);
 

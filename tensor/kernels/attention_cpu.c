@@ -11,8 +11,10 @@
 struct forward_call {
     void *out;
     float *lse;
-    const void *qkv;
+    const void *qkv; /* of the slice */
+    void *keys;      /* of the whole sequences; NULL: in qkv, as the slice is all */
     const struct attention_shape *shape;
+    struct attention_slice slice;
     const struct attention_dropout *dropout; /* NULL: none */
     enum dtype type;
     struct attention_blocks blocks;
@@ -111,60 +113,81 @@ static void panel_forward(const struct forward_call *call, float *base,
  * `at` of out. */
 static void block_finish(const struct forward_call *call, float *base,
                          const struct running_softmax *softmax, size_t at, float *lse,
-                         size_t queries)
+                         const struct attention_block *block)
 {
     size_t D = call->shape->head_size;
     size_t stride = call->shape->heads * D;
-    float *result = base + call->blocks.result;
+    float *result = base + call->blocks.result + block->skipped * call->blocks.columns;
+    const float *max = softmax->max + block->skipped;
+    const float *sum = softmax->sum + block->skipped;
     float kept = call->dropout != NULL ? rng_mask_scale(call->dropout->threshold) : 1.0F;
 
-    for (size_t q = 0; q < queries; q++) {
+    for (size_t q = 0; q < block->queries; q++) {
         attention_write_row(call->out, call->type, at + q * stride,
-                            result + q * call->blocks.columns, D, kept / softmax->sum[q]);
-        lse[q] = softmax->max[q] + math_log(softmax->sum[q]);
+                            result + q * call->blocks.columns, D, kept / sum[q]);
+        lse[q] = max[q] + math_log(sum[q]);
     }
+}
+
+/* K and V of one head, as far as the slice's last query sees; the slice's own go to `keys` first. */
+static void copy_keys(const struct forward_call *call, float *base, size_t batch, size_t head)
+{
+    const struct attention_slice *slice = &call->slice;
+    size_t D = call->shape->head_size;
+    size_t C = call->shape->heads * D;
+
+    for (size_t i = 0; call->keys != NULL && i < 2 * slice->queries; i++) {
+        size_t row = batch * slice->queries + i / 2;
+        size_t to = batch * call->shape->positions + slice->first + i / 2;
+
+        memcpy(dtype_at(call->keys, call->type, (2 * to + i % 2) * C + head * D),
+               dtype_const_at(call->qkv, call->type, (3 * row + 1 + i % 2) * C + head * D),
+               D * dtype_bytes(call->type));
+    }
+    attention_copy_keys(base, &call->blocks, call->shape, slice,
+                        call->keys != NULL ? call->keys : call->qkv, call->keys != NULL, call->type,
+                        batch, head);
 }
 
 static void head_forward(const struct forward_call *call, float *base, size_t batch, size_t head)
 {
     const struct attention_shape *shape = call->shape;
     const struct attention_blocks *blocks = &call->blocks;
-    size_t T = shape->positions;
+    const struct attention_slice *slice = &call->slice;
     size_t D = shape->head_size;
     size_t C = shape->heads * D;
     const struct attention_rows qkv = {call->qkv, call->type, 3 * C};
-    size_t query = batch * T * 3 * C + head * D;
-    size_t out = batch * T * C + head * D;
-    float *lse = call->lse + (batch * shape->heads + head) * T;
+    size_t query = batch * slice->queries * 3 * C + head * D;
+    size_t out = batch * slice->queries * C + head * D;
+    float *lse = call->lse + (batch * shape->heads + head) * slice->queries;
     float scale = (float)(1.0 / sqrt((double)D));
+    struct attention_block block = attention_block_first(slice);
     struct attention_keep mask;
     const struct attention_keep *keep =
         attention_keep_init(&mask, call->dropout, shape, batch, head);
 
-    attention_copy_rows(base + blocks->key, blocks->rows, blocks->columns, &qkv, query + C, T, D,
-                        1.0F);
-    attention_copy_rows(base + blocks->value, blocks->rows, blocks->columns, &qkv, query + 2 * C, T,
-                        D, 1.0F);
-    for (size_t q0 = 0; q0 < T; q0 += ATTENTION_QUERIES) {
+    copy_keys(call, base, batch, head);
+    for (; block.queries > 0; attention_block_next(&block)) {
         struct running_softmax softmax;
-        size_t queries = T - q0 < ATTENTION_QUERIES ? T - q0 : ATTENTION_QUERIES;
-        size_t panels = (queries + ATTENTION_PANEL - 1) / ATTENTION_PANEL;
+        size_t padded = block.panels * ATTENTION_PANEL;
         float *rows = base + blocks->result;
 
         for (size_t q = 0; q < ATTENTION_QUERIES; q++) {
             softmax.max[q] = -INFINITY;
             softmax.sum[q] = 0.0F;
         }
-        attention_copy_rows(rows, panels * ATTENTION_PANEL, blocks->columns, &qkv,
-                            query + q0 * 3 * C, queries, D, scale);
-        attention_copy_panels(base + blocks->query_panel, panels, rows, blocks->columns, D);
-        memset(rows, 0, panels * ATTENTION_PANEL * blocks->columns * sizeof(*rows));
-        for (size_t k0 = 0; k0 < q0 + queries; k0 += ATTENTION_KEYS) {
-            for (size_t panel = 0; panel < panels; panel++) {
-                panel_forward(call, base, &softmax, keep, q0, panel, k0);
+        memset(rows, 0, block.skipped * blocks->columns * sizeof(*rows));
+        attention_copy_rows(rows + block.skipped * blocks->columns, padded - block.skipped,
+                            blocks->columns, &qkv, query + block.row * 3 * C, block.queries, D,
+                            scale);
+        attention_copy_panels(base + blocks->query_panel, block.panels, rows, blocks->columns, D);
+        memset(rows, 0, padded * blocks->columns * sizeof(*rows));
+        for (size_t k0 = 0; k0 < block.end; k0 += ATTENTION_KEYS) {
+            for (size_t panel = block.first_panel; panel < block.panels; panel++) {
+                panel_forward(call, base, &softmax, keep, block.first, panel, k0);
             }
         }
-        block_finish(call, base, &softmax, out + q0 * C, lse + q0, queries);
+        block_finish(call, base, &softmax, out + block.row * C, lse + block.row, &block);
     }
 }
 
@@ -181,6 +204,13 @@ static void forward_part(void *context, int part, int parts)
     }
 }
 
+static enum status run_forward(struct forward_call *call, struct stream *stream)
+{
+    attention_blocks_plan(call->shape, &call->blocks);
+    stream_run(stream, forward_part, call);
+    return STATUS_OK;
+}
+
 enum status KERNEL(attention_forward)(void *out, float *lse, const void *qkv,
                                       const struct attention_shape *shape,
                                       const struct attention_dropout *dropout, float *workspace,
@@ -191,14 +221,35 @@ enum status KERNEL(attention_forward)(void *out, float *lse, const void *qkv,
         .lse = lse,
         .qkv = qkv,
         .shape = shape,
+        .slice = {.queries = shape->positions},
         .dropout = dropout,
         .type = type,
         .workspace = workspace,
     };
 
-    attention_blocks_plan(shape, &call.blocks);
-    stream_run(stream, forward_part, &call);
-    return STATUS_OK;
+    return run_forward(&call, stream);
+}
+
+enum status KERNEL(attention_slice_forward)(void *out, float *lse, void *keys, const void *qkv,
+                                            const struct attention_shape *shape,
+                                            const struct attention_slice *slice,
+                                            const struct attention_dropout *dropout,
+                                            float *workspace, enum dtype type,
+                                            struct stream *stream)
+{
+    struct forward_call call = {
+        .out = out,
+        .lse = lse,
+        .qkv = qkv,
+        .keys = keys,
+        .shape = shape,
+        .slice = *slice,
+        .dropout = dropout,
+        .type = type,
+        .workspace = workspace,
+    };
+
+    return run_forward(&call, stream);
 }
 
 size_t KERNEL(attention_workspace)(const struct attention_shape *shape, int threads)

@@ -5,6 +5,7 @@
 #ifndef TENSOR_KERNELS_ATTENTION_TILE_CPU_H
 #define TENSOR_KERNELS_ATTENTION_TILE_CPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -107,6 +108,26 @@ static inline void attention_copy_rows(float *to, size_t padded_rows, size_t col
         memset(row + D, 0, (columns - D) * sizeof(*row));
     }
     memset(to + rows * columns, 0, (padded_rows - rows) * columns * sizeof(*to));
+}
+
+/* K and V of one head into the workspace, as far as the slice sees: from rows of K|V of whole sequences
+ * (`apart`), or from those of Q|K|V. What a panel may read behind them is zero. */
+static inline void attention_copy_keys(float *base, const struct attention_blocks *blocks,
+                                       const struct attention_shape *shape,
+                                       const struct attention_slice *slice, const void *keys,
+                                       bool apart, enum dtype type, size_t batch, size_t head)
+{
+    size_t C = shape->heads * shape->head_size;
+    const struct attention_rows from = {keys, type, (apart ? 2 : 3) * C};
+    size_t key = batch * shape->positions * from.stride + head * shape->head_size;
+    size_t seen = slice->first + slice->queries;
+    size_t padded = (seen + ATTENTION_PANEL - 1) / ATTENTION_PANEL * ATTENTION_PANEL;
+
+    key += apart ? 0 : C;
+    attention_copy_rows(base + blocks->key, padded, blocks->columns, &from, key, seen,
+                        shape->head_size, 1.0F);
+    attention_copy_rows(base + blocks->value, padded, blocks->columns, &from, key + C, seen,
+                        shape->head_size, 1.0F);
 }
 
 /* Elements [at, at + D) of `tensor` = scale · from (D), rounded once; `from` may be overwritten. */

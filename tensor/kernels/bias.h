@@ -13,8 +13,8 @@
  *
  * A column is summed by one member of the team, in ascending rows: first within blocks of
  * BIAS_BLOCK_ROWS, then the blocks, which keeps the rounding errors of long columns small. The
- * team's size changes no bit. On CUDA 32 threads sum a column, each every 32nd row, and these sums are added in
- * ascending order: N alone decides. Cannot fail.
+ * team's size changes no bit. On CUDA the rows are cut into blocks, in which 8 threads sum a column, each every 8th row; sums
+ * are added in a fixed order: N and K alone decide. Cannot fail.
  */
 #ifndef TENSOR_KERNELS_BIAS_H
 #define TENSOR_KERNELS_BIAS_H

@@ -14,7 +14,7 @@
  *   din         (N,C)  of `type`, overwritten; may be dresidual, and dout where that is fp32 too
  *   dweight     (C)    accumulated
  *   dbias       (C)    accumulated
- *   partials    layernorm_partials_floats(C, threads), contents neither read nor kept
+ *   partials    layernorm_partials(C, threads) floats, contents neither read nor kept
  * all in fp32 whose format is not said; a layer norm's parameters are so in every training.
  *
  * mean = sum over c of in / C, rstd = 1 / sqrt(sum of (in - mean)² / C + eps)
@@ -23,8 +23,10 @@
  * dweight += sum over rows of dout · n, dbias += sum over rows of dout
  *
  * Sums over a row use a fixed number of lanes. Sums over rows are made of blocks of rows, whose
- * edges depend on N only, added in ascending order: the team's size changes no bit.
- * Cannot fail. C >= 1 where N >= 1.
+ * edges depend on N only, added in ascending order: the team's size changes no bit. On CUDA lanes, edges and the order in
+ * which blocks are added depend on N and C.
+ * Cannot fail; on CUDA the backward of more than 24576 columns is STATUS_ERR_UNSUPPORTED (an A100 has shared memory for 16384).
+ * C >= 1 where N >= 1.
  */
 #ifndef TENSOR_KERNELS_LAYERNORM_H
 #define TENSOR_KERNELS_LAYERNORM_H
@@ -42,7 +44,7 @@ extern "C" {
 
 struct stream;
 
-/* The most blocks that the rows are cut into, and the least rows a block has but the last. */
+/* On the CPU: the most blocks that the rows are cut into, and the least rows a block has but the last. */
 #define LAYERNORM_MOST_BLOCKS 64
 #define LAYERNORM_BLOCK_ROWS  32
 
@@ -53,6 +55,7 @@ enum status KERNEL(layernorm_backward)(void *din, float *dweight, float *dbias, 
                                        const void *dresidual, const void *in, const float *weight,
                                        const float *mean, const float *rstd, size_t rows, size_t C,
                                        float *partials, enum dtype type, struct stream *stream);
+size_t KERNEL(layernorm_partials)(size_t C, int threads);
 
 #ifdef __cplusplus
 }

@@ -45,6 +45,24 @@ static void a_note_is_recorded_and_not_logged(void **state)
     assert_string_equal(status_last()->message, "no x");
 }
 
+static void a_hushed_thread_records_and_logs_nothing(void **state)
+{
+    struct capture capture;
+    char text[64];
+
+    (void)state;
+    capture_begin(&capture);
+    status_hush(true);
+    status_hush(true);
+    status_hush(false);
+    assert_int_equal(status_fail(STATUS_ERR_REFUSED, "no %s", "y"), STATUS_ERR_REFUSED);
+    status_hush(false);
+    assert_string_equal(status_last()->message, "no y");
+    (void)status_fail(STATUS_ERR_IO, "loud");
+    capture_end(&capture, text, sizeof(text));
+    assert_string_equal(text, "error: loud\n");
+}
+
 static void a_message_may_be_made_from_the_last_one(void **state)
 {
     (void)state;
@@ -138,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_is_recorded_and_logged_once),
         cmocka_unit_test(a_note_is_recorded_and_not_logged),
+        cmocka_unit_test(a_hushed_thread_records_and_logs_nothing),
         cmocka_unit_test(a_message_may_be_made_from_the_last_one),
         cmocka_unit_test(a_long_message_is_cut_and_not_overrun),
         cmocka_unit_test(each_thread_has_its_own_record_and_hands_it_over),

@@ -219,7 +219,7 @@ static enum status make_floats(struct tensors *tensors, struct layer *l)
     l->vectors[0] = floats + 2 * l->rows;
     l->vectors[1] = l->vectors[0] + wide;
     l->typed_vector = l->vectors[1] + wide;
-    TRY(take(tensors, layernorm_partials_floats(l->hidden, 1) * sizeof(float), &l->partials));
+    TRY(take(tensors, ops->layernorm_partials(l->hidden, 1) * sizeof(float), &l->partials));
     TRY(take(tensors, l->rows * l->attention.heads * sizeof(float), &l->lse));
     return take(tensors, (workspace > 0 ? workspace : 1) * sizeof(float), &l->workspace);
 }

@@ -73,7 +73,7 @@ static void rows_make(struct rows *r)
         r->stats[i] = numbers(r->N);
     }
     r->typed_vector = typed_numbers(r, r->F);
-    r->partials = numbers(layernorm_partials_floats(r->C, 1));
+    r->partials = numbers(r->ops->layernorm_partials(r->C, 1));
     r->dropout = (struct dropout){
         .seed = 1, .site = 2, .threshold = rng_mask_threshold(0.1), .positions = POSITIONS};
 }

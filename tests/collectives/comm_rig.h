@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 #define RIG_RANKS_MOST  8
-#define RIG_LANES_MOST  4
+#define RIG_LANES_MOST  8
 #define RIG_GROUPS_MOST 3
 #define RIG_WAVES       2
 

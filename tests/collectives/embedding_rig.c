@@ -86,9 +86,51 @@ static bool await_step(const struct embedding_end *end, int64_t step)
     return true;
 }
 
-static const char *run_owner(struct embedding_end *end, struct embedding_sync *sync,
-                             const void *landing, void *weights)
+/* The memory of an end. */
+struct buffers {
+    float *landing; /* owns */
+    float *own;     /* owns; what goes out, unless that lies in the shared block */
+    float *outgoing;
+    struct comm *comm;   /* owns */
+    unsigned char *made; /* owns; where what goes out trickles in: all of it, */
+    size_t made_bytes;
+    size_t come_bytes; /* and how much of it has come */
+};
+
+#define TRICKLE_BYTES ((size_t)700001) /* less than a frame, and no part of one */
+
+/* Of embedding_sync_config. */
+static enum status trickle(void *context, size_t *bytes_out)
 {
+    struct buffers *buffers = context;
+    size_t left = buffers->made_bytes - buffers->come_bytes;
+    size_t more = left < TRICKLE_BYTES ? left : TRICKLE_BYTES;
+
+    memcpy((unsigned char *)buffers->outgoing + buffers->come_bytes,
+           buffers->made + buffers->come_bytes, more);
+    buffers->come_bytes += more;
+    *bytes_out = buffers->come_bytes;
+    return STATUS_OK;
+}
+
+/* What `number` sends, there or on its way there. */
+static void make(const struct embedding_end *end, struct buffers *buffers, size_t elem_bytes,
+                 int64_t number, float sign)
+{
+    if (!end->trickles) {
+        fill(buffers->outgoing, end->elems, elem_bytes, number, sign);
+        return;
+    }
+    fill(buffers->made, end->elems, elem_bytes, number, sign);
+    buffers->made_bytes = end->elems * elem_bytes;
+    buffers->come_bytes = 0;
+    memset(buffers->outgoing, 0xFF, buffers->made_bytes);
+}
+
+static const char *run_owner(struct embedding_end *end, struct embedding_sync *sync,
+                             struct buffers *buffers)
+{
+    const void *landing = buffers->landing;
     int64_t version = 0;
 
     for (int64_t step = 1; step <= end->steps; step++) {
@@ -111,8 +153,8 @@ static const char *run_owner(struct embedding_end *end, struct embedding_sync *s
         }
         __atomic_store_n(end->steps_ended, step, __ATOMIC_RELEASE);
         if (!is_skipped(end, step)) {
-            fill(weights, end->elems, end->weight_bytes, ++version, -1.0F);
-            if (embedding_sync_send_weights(sync, version, weights) != STATUS_OK) {
+            make(end, buffers, end->weight_bytes, ++version, -1.0F);
+            if (embedding_sync_send_weights(sync, version, buffers->outgoing) != STATUS_OK) {
                 return "the owner sends the weights";
             }
         }
@@ -126,8 +168,9 @@ static const char *run_owner(struct embedding_end *end, struct embedding_sync *s
 }
 
 static const char *run_head(struct embedding_end *end, struct embedding_sync *sync,
-                            const void *landing, float *gradient)
+                            struct buffers *buffers)
 {
+    const void *landing = buffers->landing;
     int64_t version = 0;
 
     for (int64_t step = 1; step <= end->steps; step++) {
@@ -138,8 +181,8 @@ static const char *run_head(struct embedding_end *end, struct embedding_sync *sy
         if (version > 0 && !holds(landing, end->elems, end->weight_bytes, version, -1.0F)) {
             return "the weights are those of the version";
         }
-        fill(gradient, end->elems, sizeof(float), step, 1.0F);
-        if (embedding_sync_send_gradient(sync, step, gradient) != STATUS_OK) {
+        make(end, buffers, sizeof(float), step, 1.0F);
+        if (embedding_sync_send_gradient(sync, step, buffers->outgoing) != STATUS_OK) {
             return "the head sends the gradient";
         }
         if (!await_step(end, step)) {
@@ -188,21 +231,14 @@ enum status embedding_join(enum embedding_role role, size_t bytes, struct comm *
     return comm_connect(*comm_out, NULL, clock_deadline(EMBEDDING_PATIENCE_S));
 }
 
-/* The memory of an end. */
-struct buffers {
-    float *landing; /* owns */
-    float *own;     /* owns; what goes out, unless that lies in the shared block */
-    float *outgoing;
-    struct comm *comm; /* owns */
-};
-
 static enum status make_buffers(const struct embedding_end *end, struct buffers *buffers)
 {
     size_t bytes = end->elems * sizeof(float);
 
     buffers->landing = calloc(end->elems + 1, sizeof(float));
     buffers->own = calloc(end->elems + 1, sizeof(float));
-    if (buffers->landing == NULL || buffers->own == NULL) {
+    buffers->made = calloc(end->elems + 1, sizeof(float));
+    if (buffers->landing == NULL || buffers->own == NULL || buffers->made == NULL) {
         return STATUS_ERR_NO_MEMORY;
     }
     buffers->outgoing = buffers->own;
@@ -226,20 +262,22 @@ static void *run_end(void *argument)
         config.weight_bytes = end->weight_bytes;
         config.landing = end->elems > 0 ? buffers.landing : NULL;
         config.comm = buffers.comm;
+        config.come = end->trickles ? trickle : NULL;
+        config.come_context = &buffers;
         config.peer = end->role == EMBEDDING_OWNER ? EMBEDDING_HEAD : EMBEDDING_OWNER;
         config.shared_offset = embedding_offset(end->role);
         end->opened = embedding_sync_open(&config, &sync);
     }
     (void)snprintf(end->text, sizeof(end->text), "%s", status_last()->message);
     if (end->opened == STATUS_OK) {
-        end->wrong = end->role == EMBEDDING_OWNER
-                         ? run_owner(end, sync, buffers.landing, buffers.outgoing)
-                         : run_head(end, sync, buffers.landing, buffers.outgoing);
+        end->wrong = end->role == EMBEDDING_OWNER ? run_owner(end, sync, &buffers)
+                                                  : run_head(end, sync, &buffers);
     }
     embedding_sync_close(&sync);
     comm_close(&buffers.comm);
     free(buffers.landing);
     free(buffers.own);
+    free(buffers.made);
     return NULL;
 }
 
@@ -254,27 +292,39 @@ void embedding_run_pair(struct embedding_end *owner, struct embedding_end *head)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-void embedding_expect_steps(bool reads, size_t elems, size_t weight_bytes, int64_t steps,
-                            int64_t skip_every)
+static void expect(const struct embedding_end *both)
 {
     struct cancel cancel = {0};
     int64_t steps_ended = 0;
-    struct embedding_end owner = {.elems = elems,
-                                  .weight_bytes = weight_bytes,
-                                  .reads = reads,
-                                  .steps = steps,
-                                  .skip_every = skip_every,
-                                  .cancel = &cancel,
-                                  .steps_ended = &steps_ended};
-    struct embedding_end head = owner;
+    struct embedding_end owner = *both;
+    struct embedding_end head;
 
+    owner.cancel = &cancel;
+    owner.steps_ended = &steps_ended;
+    head = owner;
     embedding_run_pair(&owner, &head);
     if (owner.opened != STATUS_OK || head.opened != STATUS_OK || owner.wrong != NULL ||
         head.wrong != NULL) {
-        fail_msg("%zu elements: expected that %s, %s", elems,
+        fail_msg("%zu elements: expected that %s, %s", both->elems,
                  owner.wrong != NULL ? owner.wrong : "the owner is well",
                  head.wrong != NULL ? head.wrong : "the head is well");
     }
+}
+
+void embedding_expect_steps(bool reads, size_t elems, size_t weight_bytes, int64_t steps,
+                            int64_t skip_every)
+{
+    expect(&(struct embedding_end){.elems = elems,
+                                   .weight_bytes = weight_bytes,
+                                   .reads = reads,
+                                   .steps = steps,
+                                   .skip_every = skip_every});
+}
+
+void embedding_expect_trickle(size_t elems, size_t weight_bytes, int64_t steps)
+{
+    expect(&(struct embedding_end){
+        .elems = elems, .weight_bytes = weight_bytes, .trickles = true, .steps = steps});
 }
 
 void embedding_puppet_open(struct embedding_puppet *puppet, bool binds)

@@ -34,6 +34,7 @@ struct embedding_end {
     size_t elems;
     size_t weight_bytes; /* of an element of the weights */
     bool reads;          /* the data plane carries the bytes */
+    bool trickles;       /* what it sends comes to its place bit by bit */
     int64_t steps;
     int64_t skip_every; /* of so many steps one brings no weights back; 0: none */
     struct cancel *cancel;
@@ -49,6 +50,9 @@ void embedding_run_pair(struct embedding_end *owner, struct embedding_end *head)
 /* Runs `steps` steps with weights of `weight_bytes` an element and fails the test where anything is not as it was sent. */
 void embedding_expect_steps(bool reads, size_t elems, size_t weight_bytes, int64_t steps,
                             int64_t skip_every);
+
+/* The same over ZeroMQ, of what comes to its place while it is sent. */
+void embedding_expect_trickle(size_t elems, size_t weight_bytes, int64_t steps);
 
 /* Where what the end sends lies in its shared block. */
 size_t embedding_offset(enum embedding_role role);

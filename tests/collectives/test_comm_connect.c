@@ -60,7 +60,7 @@ static void a_lane_that_makes_no_sense_is_refused(void **state)
     assert_int_equal(rig_lane(self, 0, 1, 0, true, 1, BYTES), STATUS_ERR_INVALID); /* itself */
     assert_int_equal(rig_lane(self, 0, 2, 0, true, 1, BYTES), STATUS_ERR_INVALID);
     assert_int_equal(rig_lane(self, 0, -1, 0, true, 1, BYTES), STATUS_ERR_INVALID);
-    assert_int_equal(rig_lane(self, 0, 0, 2, true, 1, BYTES), STATUS_ERR_INVALID);
+    assert_int_equal(rig_lane(self, 0, 0, 3, true, 1, BYTES), STATUS_ERR_INVALID);
     assert_int_equal(rig_lane(self, 0, 0, -1, true, 1, BYTES), STATUS_ERR_INVALID);
     assert_int_equal(rig_lane(self, 0, 0, 0, true, 0, BYTES), STATUS_ERR_INVALID);
     assert_int_equal(rig_lane(self, 0, 0, 0, true, 1, 0), STATUS_ERR_INVALID);

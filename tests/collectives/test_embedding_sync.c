@@ -36,6 +36,19 @@ static void test_every_size_arrives_as_it_was_sent(void **state)
     }
 }
 
+/* A frame leaves when its last byte has come, and not before. */
+static void test_what_comes_bit_by_bit_leaves_frame_by_frame(void **state)
+{
+    static const size_t frame_elems = (1U << 20) / sizeof(float);
+
+    (void)state;
+    embedding_expect_trickle(0, 4, 2);
+    embedding_expect_trickle(1, 2, 3);
+    embedding_expect_trickle(frame_elems, 4, 3);
+    embedding_expect_trickle(3 * frame_elems + 1, 4, 3);
+    embedding_expect_trickle(11 * frame_elems + 12345, 2, 3);
+}
+
 static void test_many_steps_follow_each_other(void **state)
 {
     (void)state;
@@ -220,6 +233,7 @@ int main(void)
     cmocka_unit_test_setup_teardown(test, embedding_make_directory, embedding_remove_directory)
     const struct CMUnitTest tests[] = {
         IN_A_DIRECTORY(test_every_size_arrives_as_it_was_sent),
+        IN_A_DIRECTORY(test_what_comes_bit_by_bit_leaves_frame_by_frame),
         IN_A_DIRECTORY(test_many_steps_follow_each_other),
         IN_A_DIRECTORY(test_a_step_that_is_skipped_brings_nothing_back),
         IN_A_DIRECTORY(test_ends_of_different_sizes_are_refused_with_both),

@@ -159,6 +159,19 @@ static void test_where_all_wait_the_one_that_waits_longest_is_named(void **state
     expect_no_verdict(201.0);
 }
 
+/* Ranks 0, 1 and 3 wait for their devices, which wait for rank 2's. */
+static void test_of_those_that_wait_for_their_devices_the_one_whose_device_works_hangs(void **state)
+{
+    (void)state;
+    for (int32_t rank = 0; rank < WORLD; rank++) {
+        roster.members[rank].progress.stands = rank != 2;
+        beat(rank, 200.0, rank == 2 ? 130.0 : 110.0);
+    }
+    expect_verdict(201.0, 2,
+                   "rank 2 (a, process 102) hangs: no progress for 70.0 s at step 5, phase 1, "
+                   "action 17");
+}
+
 static void test_a_stall_is_judged_by_what_was_told_not_by_when(void **state)
 {
     (void)state;
@@ -219,6 +232,7 @@ int main(void)
         WITH_ROSTER(test_of_those_that_stand_still_the_one_that_works_hangs),
         WITH_ROSTER(test_nobody_hangs_while_somebody_works),
         WITH_ROSTER(test_where_all_wait_the_one_that_waits_longest_is_named),
+        WITH_ROSTER(test_of_those_that_wait_for_their_devices_the_one_whose_device_works_hangs),
         WITH_ROSTER(test_a_stall_is_judged_by_what_was_told_not_by_when),
         WITH_ROSTER(test_who_was_away_forgives),
         WITH_ROSTER(test_those_that_are_absent_are_named),

@@ -1,5 +1,5 @@
 /*
- * cuda_names -- what weir uses of the CUDA runtime: types, values and functions, once.
+ * cuda_names -- what weir uses of the CUDA runtime, and of NVTX: types, values and functions, once.
  *
  * include/cuda_runtime_api.h makes a header of it for builds without a toolkit;
  * real_declarations.cpp holds it against the toolkit's own where there is one.
@@ -43,6 +43,10 @@
     X(cudaEventDisableTiming, 2)
 
 /* name, result, arguments */
+#define NVTX_FUNCTIONS(X)                  \
+    X(nvtxRangePushA, int, (const char *)) \
+    X(nvtxRangePop, int, (void))
+
 #define CUDA_FUNCTIONS(X)                                                                    \
     X(cudaGetDeviceCount, cudaError_t, (int *))                                              \
     X(cudaSetDevice, cudaError_t, (int))                                                     \

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -18,6 +19,10 @@ struct fake_lt_product {
     cublasComputeType_t compute;
     cublasOperation_t op_a;
     cublasOperation_t op_b;
+    cublasLtEpilogue_t ending;
+    void *bias;
+    void *aux;
+    int64_t aux_distance;
 };
 
 struct fake_lt_layout {
@@ -38,12 +43,15 @@ namespace
 
 std::atomic<size_t> left{0};
 thread_local size_t refused_rows;
+thread_local bool endings_refused;
+thread_local size_t endings;
 thread_local size_t asked;
 
 /* What the fake keeps in an algorithm: for which product it was given. */
 struct choice {
     uint64_t print;
     uint32_t alignment[4];
+    uint32_t operand_alignment; /* of what the epilogue reads, as its pointer had it */
 };
 
 static_assert(sizeof(choice) <= sizeof(cublasLtMatmulAlgo_t), "a choice fits");
@@ -86,6 +94,7 @@ uint64_t print_of(const fake_lt_product *product, const fake_lt_layout *const la
 {
     uint64_t print = mix(mix(mix(7, product->compute), product->op_a), product->op_b);
 
+    print = mix(mix(print, product->ending), (uint64_t)product->aux_distance);
     for (int i = 0; i < 4; i++) {
         print = mix(mix(print, layouts[i]->type), layouts[i]->rows);
         print = mix(mix(print, layouts[i]->columns), (uint64_t)layouts[i]->distance);
@@ -124,11 +133,34 @@ cublasStatus_t check_shapes(const fake_lt_product *product, const fake_lt_layout
         layouts[2]->columns != columns) {
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "shapes that do not fit each other");
     }
+    if (product->ending != CUBLASLT_EPILOGUE_DEFAULT && endings_refused) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (product->ending == CUBLASLT_EPILOGUE_DGELU &&
+        (product->aux_distance < (int64_t)rows || product->aux_distance % 8 != 0)) {
+        return refuse(CUBLAS_STATUS_INVALID_VALUE, "a distance of gelu's input that is not whole");
+    }
     if (!types_fit(a->type, b->type, d->type) || layouts[2]->type != d->type ||
         rows == refused_rows) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     return CUBLAS_STATUS_SUCCESS;
+}
+
+/* What the epilogue reads; NULL without. */
+const void *operand_of(const fake_lt_product *product)
+{
+    if (product->ending == CUBLASLT_EPILOGUE_DEFAULT) {
+        return nullptr;
+    }
+    return product->ending == CUBLASLT_EPILOGUE_BIAS ? product->bias : product->aux;
+}
+
+uint32_t alignment_of(const void *pointer)
+{
+    const uintptr_t place = (uintptr_t)pointer | 256U;
+
+    return (uint32_t)(place & (~place + 1));
 }
 
 float number_at(const void *matrix, cudaDataType_t type, size_t i)
@@ -195,6 +227,29 @@ struct product {
     void *workspace;
 };
 
+/* d/dx of gelu in its tanh form, from the formula. */
+double gelu_slope(double x)
+{
+    const double root = std::sqrt(2.0 / std::acos(-1.0));
+    const double t = std::tanh(root * (x + 0.044715 * x * x * x));
+
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * root * (1.0 + 3.0 * 0.044715 * x * x);
+}
+
+/* What the epilogue makes of the sum in this place. */
+float ended(const product &p, float sum, size_t row, size_t column)
+{
+    switch (p.how.ending) {
+    case CUBLASLT_EPILOGUE_BIAS:
+        return sum + number_at(p.how.bias, p.d.type, row);
+    case CUBLASLT_EPILOGUE_DGELU:
+        return (float)(sum * gelu_slope(number_at(p.how.aux, p.d.type,
+                                                  column * (size_t)p.how.aux_distance + row)));
+    default:
+        return sum;
+    }
+}
+
 void multiply(const product &p)
 {
     const bool tf32 = p.how.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -218,7 +273,7 @@ void multiply(const product &p)
             const size_t at = column * (size_t)p.d.distance + row;
             const float before = p.beta == 0.0F ? 0.0F : p.beta * number_at(p.c_at, p.d.type, at);
 
-            put_number(p.d_at, p.d.type, at, p.alpha * sums[row] + before);
+            put_number(p.d_at, p.d.type, at, ended(p, p.alpha * sums[row] + before, row, column));
         }
     }
 }
@@ -230,6 +285,27 @@ bool within(const void *matrix, const fake_lt_layout *of)
     const size_t elems = (of->columns - 1) * (size_t)of->distance + of->rows;
 
     return behind == 0 || behind >= elems * bytes_of(of->type);
+}
+
+cublasStatus_t check_operand(const choice &chosen, const fake_lt_product *how,
+                             const fake_lt_layout *d)
+{
+    const fake_lt_layout bias = {d->type, d->rows, 1, (int64_t)d->rows};
+    const fake_lt_layout aux = {d->type, d->rows, d->columns, how->aux_distance};
+    const void *operand = operand_of(how);
+
+    if (how->ending == CUBLASLT_EPILOGUE_DEFAULT) {
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    if (operand == nullptr || (uintptr_t)operand % chosen.operand_alignment != 0) {
+        return refuse(CUBLAS_STATUS_INVALID_VALUE,
+                      "an epilogue without what it reads, or less aligned than was said");
+    }
+    if (!within(operand, how->ending == CUBLASLT_EPILOGUE_BIAS ? &bias : &aux)) {
+        return refuse(CUBLAS_STATUS_INVALID_VALUE,
+                      "what an epilogue reads is beyond its allocation");
+    }
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t check_memory(const choice &chosen, const void *const matrices[4],
@@ -259,6 +335,16 @@ extern "C" {
 void fake_cublaslt_refuse_rows(size_t rows)
 {
     refused_rows = rows;
+}
+
+void fake_cublaslt_refuse_epilogues(bool refuse)
+{
+    endings_refused = refuse;
+}
+
+size_t fake_cublaslt_epilogues(void)
+{
+    return endings;
 }
 
 size_t fake_cublaslt_left(void)
@@ -308,15 +394,28 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
     if (scale != CUDA_R_32F) {
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "factors of another type than fp32");
     }
-    return create(out, compute, CUBLAS_OP_N, CUBLAS_OP_N);
+    return create(out, compute, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr,
+                  nullptr, INT64_C(0));
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t bytes)
 {
-    return set(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? &product->op_a : &product->op_b, value,
-               bytes);
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&product->op_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&product->op_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&product->ending, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&product->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return set(&product->aux, value, bytes);
+    default:
+        return set(&product->aux_distance, value, bytes);
+    }
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t gone)
@@ -370,7 +469,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 {
     const fake_lt_layout *const layouts[4] = {a, b, c, d};
     const cublasStatus_t status = check_shapes(product, layouts);
-    choice chosen = {print_of(product, layouts), {0}};
+    choice chosen = {print_of(product, layouts), {0}, alignment_of(operand_of(product))};
 
     (void)handle;
     asked++;
@@ -407,11 +506,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
     if (chosen.print != print_of(how, layouts)) {
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "an algorithm of another product");
     }
-    const cublasStatus_t status =
-        check_memory(chosen, matrices, layouts, workspace, workspace_bytes);
+    cublasStatus_t status = check_memory(chosen, matrices, layouts, workspace, workspace_bytes);
+
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = check_operand(chosen, how, d);
+    }
     if (status != CUBLAS_STATUS_SUCCESS) {
         return status;
     }
+    endings += how->ending == CUBLASLT_EPILOGUE_DEFAULT ? 0 : 1;
     const product p = {
         *how,     *a, *b, *d, a_at, b_at, c_at, d_at, *(const float *)alpha, *(const float *)beta,
         workspace};

@@ -227,6 +227,9 @@ cudaError_t fake_cuda::enqueue_kernel(cudaStream_t stream, std::function<void()>
             return true;
         });
     }
+    if (gpu->kernels_to_hang > 0 && --gpu->kernels_to_hang == 0) {
+        return enqueue(stream, "kernel that hangs", gpu->hang_ends);
+    }
     return enqueue(stream, "kernel", [kernel] {
         kernel();
         return true;
@@ -300,6 +303,13 @@ void fake_cuda_fail_launch(int nth)
 {
     lock held(mine()->mutex);
     mine()->kernels_to_failure = nth;
+}
+
+void fake_cuda_hang_launch(int nth, bool (*ends)(const void *context), const void *context)
+{
+    lock held(mine()->mutex);
+    mine()->kernels_to_hang = nth;
+    mine()->hang_ends = [ends, context] { return ends(context); };
 }
 
 void fake_cuda_abort(struct fake_gpu *gpu)

@@ -21,6 +21,7 @@
 #ifndef TESTS_EMULATED_FAKE_CUDA_H
 #define TESTS_EMULATED_FAKE_CUDA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,6 +54,9 @@ void fake_cuda_fail_malloc(int nth);
 
 /* The n-th kernel from now on reads where nothing is: what is asked later fails for ever. 0: none. */
 void fake_cuda_fail_launch(int nth);
+
+/* The n-th kernel from now on does not end before `ends` says so, which is asked again and again. 0: none. */
+void fake_cuda_hang_launch(int nth, bool (*ends)(const void *context), const void *context);
 
 /* What waits in streams is dropped, and every call fails from now on, as after a lost GPU. From any thread. */
 void fake_cuda_abort(struct fake_gpu *gpu);

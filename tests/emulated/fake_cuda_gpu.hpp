@@ -53,6 +53,8 @@ struct fake_gpu {
     int minor = 0;
     int mallocs_to_failure = 0;
     int kernels_to_failure = 0;
+    int kernels_to_hang = 0;
+    std::function<bool()> hang_ends;
     bool shared = false;
     cudaError_t lost = cudaSuccess; /* the error that stays; nothing runs any more */
 

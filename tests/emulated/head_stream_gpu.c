@@ -1,4 +1,4 @@
-/* For the tests of the head: the GPU's kernels on a stream of a device, in as many orders of blocks and threads as there
+/* For the tests of the head and of projections: the GPU's kernels on a stream of a device, in as many orders of blocks and threads as there
  * would be teams where the GPU is emulated, as often where it is real. */
 #include "head_stream.h"
 
@@ -65,4 +65,9 @@ double head_dlogits_rounding(enum dtype type)
     default:
         return 0.0;
     }
+}
+
+bool head_has_epilogues(void)
+{
+    return true;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <cuda_runtime_api.h>
 
 #include "base/clock.h"
 #include "comm_rig.h"
@@ -14,6 +15,7 @@
 #include "tests/emulated/queued.h"
 
 #define ALL      0 /* the group of all ranks */
+#define ASIDE    1 /* again, beside compute */
 #define LANDINGS 2
 #define FLOATS   32
 #define BYTES    (FLOATS * sizeof(float))
@@ -258,6 +260,107 @@ static void no_call_of_a_step_waits_for_anybody(void **state)
     rig_release(&rig);
 }
 
+/* ---- Beside the compute stream. ---- */
+
+static enum status open_aside(struct rig_rank *self)
+{
+    const int32_t both[] = {0, 1};
+    const struct group_config aside = {.ranks = both, .count = 2, .aside = true};
+
+    TRY(rig_open(self));
+    TRY(comm_share(self->comm, 2 * BYTES));
+    TRY(rig_group(self, ALL, 0, 1, 2));
+    TRY(comm_group_open(self->comm, &aside, &self->groups[ASIDE]));
+    return rig_connect(self);
+}
+
+static void connect_aside(struct rig_rank *self)
+{
+    RIG_EXPECT(self, open_aside(self) == STATUS_OK);
+}
+
+/* Until nothing waits in the GPU's streams but `left` operations. */
+static bool runs_down_to(struct rig_rank *self, size_t left)
+{
+    cudaStream_t compute = stream_queue(device_stream(self->device))->handle;
+
+    while (fake_cuda_pending() > left && clock_now_ns() < self->rig->deadline_ns) {
+        (void)cudaStreamQuery(compute);
+        (void)cudaGetLastError();
+    }
+    return fake_cuda_pending() == left;
+}
+
+/* Makes a number of the call's in the block, and has the group sum it. */
+static enum status sum_aside(struct rig_rank *self, float *at, float term)
+{
+    TRY(device_zero(self->device, at, sizeof(float)));
+    TRY(queued_scale(at, 1.0F, term + (float)self->rank, device_stream(self->device)));
+    return comm_all_reduce(self->groups[ASIDE], at, 1, COMM_SUM, NULL, CLOCK_NEVER);
+}
+
+/* Two calls of which compute waits for the first: it sees its sum while the stream stands before the second's use. */
+static void sum_beside(struct rig_rank *self)
+{
+    float *block = comm_shared(self->comm);
+    uint64_t first = 0;
+    float sums[2] = {0.0F, 0.0F};
+    int flag = 0;
+
+    RIG_EXPECT(self, comm_group_calls(self->groups[ASIDE]) == 0);
+    RIG_EXPECT(self, comm_group_join(self->groups[ASIDE], 0) == STATUS_OK);
+    RIG_EXPECT(self, sum_aside(self, block, 3.0F) == STATUS_OK);
+    first = comm_group_calls(self->groups[ASIDE]);
+    RIG_EXPECT(self, first == 1);
+    RIG_EXPECT(self, sum_aside(self, block + FLOATS, 5.0F) == STATUS_OK);
+    /* The compute stream stands, and both sums end. */
+    RIG_EXPECT(self, queued_until(stream_queue(device_stream(self->device))->handle, &flag) == 0);
+    RIG_EXPECT(self, runs_down_to(self, 1));
+    __atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
+    RIG_EXPECT(self, comm_group_join(self->groups[ASIDE], first) == STATUS_OK);
+    RIG_EXPECT(self, device_copy(self->device, &sums[0], block, sizeof(float)) == STATUS_OK);
+    RIG_EXPECT(self, comm_group_join(self->groups[ASIDE], 2) == STATUS_OK);
+    RIG_EXPECT(self, device_copy(self->device, &sums[1], block + FLOATS, 4) == STATUS_OK);
+    RIG_EXPECT(self, sums[0] == 7.0F && sums[1] == 11.0F);
+}
+
+/* Whether compute goes on behind a sum, and only there, in many orders of the streams. */
+static void sum_and_join(struct rig_rank *self)
+{
+    float *block = comm_shared(self->comm);
+
+    for (int round = 0; round < 8; round++) {
+        float *at = block + (size_t)(round % 2) * FLOATS;
+        float sum = 0.0F;
+
+        RIG_EXPECT(self, sum_aside(self, at, (float)round) == STATUS_OK);
+        RIG_EXPECT(self, comm_group_join(self->groups[ASIDE],
+                                         comm_group_calls(self->groups[ASIDE])) == STATUS_OK);
+        RIG_EXPECT(self, queued_scale(at, 2.0F, 1.0F, device_stream(self->device)) == STATUS_OK);
+        RIG_EXPECT(self, device_copy(self->device, &sum, at, sizeof(sum)) == STATUS_OK);
+        RIG_EXPECT(self, sum == 2.0F * (2.0F * (float)round + 1.0F) + 1.0F);
+    }
+}
+
+static void a_group_aside_sums_beside_compute_which_joins_it(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        struct comm_rig rig;
+
+        rig_init(&rig, 2, false);
+        rig_run(&rig, connect_aside);
+        rig_assert_no_notes(&rig);
+        for (int32_t rank = 0; rank < 2; rank++) {
+            fake_cuda_use(rig.ranks[rank].gpu);
+            fake_cuda_seed(31 * seed + (uint64_t)rank);
+        }
+        rig_run(&rig, seed == 0 ? sum_beside : sum_and_join);
+        rig_assert_no_notes(&rig);
+        rig_release(&rig);
+    }
+}
+
 /* ---- What it counts and refuses. ---- */
 
 static bool has_counted(const struct lane *lane, uint64_t calls)
@@ -324,6 +427,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_enqueued_ahead_keeps_every_order_in_every_order_of_streams),
         cmocka_unit_test(no_call_of_a_step_waits_for_anybody),
+        cmocka_unit_test(a_group_aside_sums_beside_compute_which_joins_it),
         cmocka_unit_test(it_counts_messages_and_refuses_what_it_cannot_do),
     };
 

@@ -199,21 +199,17 @@ static void members_that_disagree_on_a_group_are_refused(void **state)
 
 static void open_wrongly(struct rig_rank *self)
 {
-    const int32_t both[] = {0, 1};
-    const struct group_config aside = {.ranks = both, .count = 2, .aside = true};
     struct lane_config wave = {
         .peer = 1 - self->rank, .landings = 1, .landing_bytes = 8, .wave = 2};
     struct lane *lane = NULL;
-    struct group *group = NULL;
 
     RIG_EXPECT(self, rig_open(self) == STATUS_OK);
-    RIG_EXPECT(self, comm_group_open(self->comm, &aside, &group) == STATUS_ERR_UNSUPPORTED);
     RIG_EXPECT(self, comm_lane_open(self->comm, &wave, &lane) == STATUS_ERR_INVALID);
     wave.wave = -1;
     RIG_EXPECT(self, comm_lane_open(self->comm, &wave, &lane) == STATUS_ERR_INVALID);
 }
 
-static void groups_aside_and_waves_that_are_none_are_refused(void **state)
+static void waves_that_are_none_are_refused(void **state)
 {
     struct comm_rig rig;
 
@@ -344,7 +340,7 @@ int main(void)
         cmocka_unit_test(ends_of_a_lane_that_disagree_are_refused_with_both),
         cmocka_unit_test(a_rank_without_the_group_that_others_have_is_refused),
         cmocka_unit_test(members_that_disagree_on_a_group_are_refused),
-        cmocka_unit_test(groups_aside_and_waves_that_are_none_are_refused),
+        cmocka_unit_test(waves_that_are_none_are_refused),
         cmocka_unit_test(two_ranks_on_one_gpu_hear_it_from_nccl),
         cmocka_unit_test(a_lane_that_one_end_alone_has_is_refused),
         cmocka_unit_test(a_rank_that_does_not_come_is_a_deadline_of_the_creation),

@@ -158,7 +158,7 @@ static void memory_that_cannot_be_had_is_refused_with_what_there_is(void **state
     float *tensor = NULL;
 
     (void)state;
-    fake_cuda_memory(((size_t)33 << 20) + 2048);
+    fake_cuda_memory(((size_t)33 << 20) + STREAM_PARTIALS_BYTES);
     assert_int_equal(device_take(device, DEVICE_TENSORS, "moments", (size_t)2 << 20, &memory),
                      STATUS_ERR_NO_MEMORY);
     assert_non_null(strstr(status_last()->message, "allocating moments: 2097152 bytes"));
@@ -201,15 +201,21 @@ static void marks_say_how_far_the_stream_has_come(void **state)
 
     (void)state;
     assert_int_equal(device_marked(device), -1);
+    assert_false(device_is_inside(device));
+    assert_int_equal(device_enter(device), STATUS_OK);
     assert_int_equal(device_mark(device, 6), STATUS_OK);
     assert_int_equal(device_marked(device), -1);
+    assert_int_equal(device_enter(device), STATUS_OK);
     assert_int_equal(queued_until(stream_queue(device_stream(device))->handle, &flag), cudaSuccess);
     assert_int_equal(device_mark(device, 7), STATUS_OK);
     assert_int_equal(device_wait(device, NULL, clock_now_ns() + 20 * CLOCK_MS), STATUS_ERR_TIMEOUT);
     assert_int_equal(device_marked(device), 6);
+    assert_true(device_is_inside(device));
+    assert_false(device_is_awaited(device));
     flag = 1;
     assert_int_equal(device_wait(device, NULL, CLOCK_NEVER), STATUS_OK);
     assert_int_equal(device_marked(device), 7);
+    assert_false(device_is_inside(device));
     close_whole(device);
 }
 
@@ -260,6 +266,109 @@ static void a_kernel_that_fails_is_reported_with_the_action_before_it(void **sta
     assert_int_equal(fake_cublaslt_left(), 0);
 }
 
+#define PART_FLOATS    (DEVICE_FETCH_PART_BYTES / sizeof(float))
+#define FETCHED_FLOATS (3 * PART_FLOATS + 5)
+
+/* Blocks until `bytes` of the fetch have come; they may not come late. */
+static size_t fetch_at_least(struct device *device, size_t bytes)
+{
+    const int64_t deadline_ns = clock_deadline(20.0);
+    size_t come = 0;
+
+    while (come < bytes && clock_now_ns() < deadline_ns) {
+        assert_int_equal(device_fetched(device, &come), STATUS_OK);
+        assert_true(come % DEVICE_FETCH_PART_BYTES == 0 || come == FETCHED_FLOATS * sizeof(float));
+    }
+    return come;
+}
+
+/* A fetch goes on while the stream stands, part by part, and has what the stream had made before it. */
+static void a_fetch_comes_beside_the_stream(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct device *device = open_fresh(seed);
+        float *tensor = take(device, DEVICE_TENSORS, FETCHED_FLOATS);
+        float *host = take(device, DEVICE_HOST, FETCHED_FLOATS);
+        size_t come = 0;
+        int flag = 0;
+
+        for (int round = 1; round <= 2; round++) {
+            flag = 0;
+            assert_int_equal(device_zero(device, tensor, FETCHED_FLOATS * sizeof(float)),
+                             STATUS_OK);
+            assert_int_equal(queued_scale(tensor, 2.0F, (float)round, device_stream(device)),
+                             STATUS_OK);
+            assert_int_equal(queued_scale(tensor + 2 * PART_FLOATS, 1.0F, (float)round + 1.0F,
+                                          device_stream(device)),
+                             STATUS_OK);
+            assert_int_equal(device_fetch(device, host, tensor, FETCHED_FLOATS * sizeof(float)),
+                             STATUS_OK);
+            assert_int_equal(queued_until(stream_queue(device_stream(device))->handle, &flag),
+                             cudaSuccess);
+            assert_int_equal(device_fetched(device, &come), STATUS_OK);
+            assert_true(come < FETCHED_FLOATS * sizeof(float));
+            assert_true(fetch_at_least(device, DEVICE_FETCH_PART_BYTES) >= DEVICE_FETCH_PART_BYTES);
+            assert_true(host[0] == (float)round);
+            assert_int_equal(fetch_at_least(device, FETCHED_FLOATS * sizeof(float)),
+                             FETCHED_FLOATS * sizeof(float));
+            assert_true(host[2 * PART_FLOATS] == (float)round + 1.0F);
+            assert_true(host[FETCHED_FLOATS - 1] == 0.0F);
+            flag = 1;
+            assert_int_equal(device_wait(device, NULL, CLOCK_NEVER), STATUS_OK);
+        }
+        assert_int_equal(device_fetch(device, host, tensor, 0), STATUS_OK);
+        assert_int_equal(device_fetched(device, &come), STATUS_OK);
+        assert_int_equal(come, 0);
+        device_give(device, DEVICE_TENSORS, tensor, FETCHED_FLOATS * sizeof(float));
+        device_give(device, DEVICE_HOST, host, FETCHED_FLOATS * sizeof(float));
+        close_whole(device);
+    }
+}
+
+/* Under some order of the streams it takes what is not yet made. */
+static void a_fetch_that_forgets_the_stream_is_caught(void **state)
+{
+    int caught = 0;
+
+    (void)state;
+    fake_cuda_forget_waits(1);
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct device *device = open_fresh(seed);
+        float *tensor = take(device, DEVICE_TENSORS, 1);
+        float *host = take(device, DEVICE_HOST, 1);
+        size_t come = 0;
+
+        assert_int_equal(queued_scale(tensor, 1.0F, 7.0F, device_stream(device)), STATUS_OK);
+        assert_int_equal(device_fetch(device, host, tensor, sizeof(float)), STATUS_OK);
+        while (come == 0) {
+            assert_int_equal(device_fetched(device, &come), STATUS_OK);
+        }
+        caught += host[0] != 7.0F ? 1 : 0;
+        device_give(device, DEVICE_TENSORS, tensor, sizeof(float));
+        device_give(device, DEVICE_HOST, host, sizeof(float));
+        close_whole(device);
+    }
+    fake_cuda_forget_waits(0);
+    assert_true(caught > 0);
+}
+
+/* With memory that a copy may run beside, too. */
+static void a_copy_that_is_needed_now_has_ended(void **state)
+{
+    struct device *device = open_fresh(3);
+    float *tensor = take(device, DEVICE_TENSORS, 1);
+    float *host = take(device, DEVICE_HOST, 1);
+
+    (void)state;
+    assert_int_equal(queued_scale(tensor, 1.0F, 7.0F, device_stream(device)), STATUS_OK);
+    assert_int_equal(device_copy_now(device, host, tensor, sizeof(float)), STATUS_OK);
+    assert_true(host[0] == 7.0F);
+    device_give(device, DEVICE_TENSORS, tensor, sizeof(float));
+    device_give(device, DEVICE_HOST, host, sizeof(float));
+    close_whole(device);
+}
+
 static void a_look_counts_the_gpus_or_says_why_there_is_none(void **state)
 {
     char words[128];
@@ -294,6 +403,9 @@ int main(void)
         cmocka_unit_test(an_open_that_fails_leaves_nothing),
         cmocka_unit_test(copies_and_kernels_keep_the_streams_order),
         cmocka_unit_test(memory_that_cannot_be_had_is_refused_with_what_there_is),
+        cmocka_unit_test(a_fetch_comes_beside_the_stream),
+        cmocka_unit_test(a_fetch_that_forgets_the_stream_is_caught),
+        cmocka_unit_test(a_copy_that_is_needed_now_has_ended),
         cmocka_unit_test(a_wait_ends_at_its_deadline_or_with_the_job),
         cmocka_unit_test(marks_say_how_far_the_stream_has_come),
         cmocka_unit_test(stamps_are_the_hosts_time_of_a_place_in_the_stream),

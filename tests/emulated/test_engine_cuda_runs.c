@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stages/engine.h"
 #include "tensor/cuda/device_cuda.h"
+#include "tests/emulated/fake_nvtx.h"
 #include "tests/emulated/gpu_order.h"
 #include "tests/stages/base_run.h"
 #include "tests/stages/checkpoint_folder.h"
@@ -154,8 +156,8 @@ static void what_a_gpu_is_not_made_for_is_refused_by_its_key(void **state)
     } jobs[] = {
         {{.steps = 1, .more = {"model.hidden_size=512", "model.num_heads=1"}},
          "model.num_heads: 1: heads of 512, on a GPU they have at most 256"},
-        {{.pp = 2, .steps = 1, .more = {"parallel.embedding_sync=data_plane"}},
-         "parallel.embedding_sync: data_plane"},
+        {{.schedule = "seq1f1b", .steps = 1, .more = {"parallel.sequence_slices=2"}},
+         "parallel.sequence_slices: 2: on a GPU sequences are whole"},
     };
     const struct rig_hooks hooks = {.backend = device_cuda(), .on_begin = begin_rank};
     static struct rig_result run;
@@ -172,6 +174,48 @@ static void what_a_gpu_is_not_made_for_is_refused_by_its_key(void **state)
     }
 }
 
+#define RANGES_BYTES 1024
+
+/* Of two ranks: the ranges of each. */
+static void write_ranges(void *context, struct engine_options *options)
+{
+    char(*ranges)[RANGES_BYTES] = context;
+
+    fake_nvtx_write_to(ranges[options->rank], RANGES_BYTES);
+}
+
+/* Each action of a line is one range, with its name in plans; without the key there is none, and a run on CPUs is refused. */
+static void actions_are_ranges_of_a_profiler_where_asked_for(void **state)
+{
+    static const struct base_run quiet = {.pp = 2, .steps = 1, .micro_batch = 4};
+    static char ranges[2][RANGES_BYTES];
+    const struct rig_hooks hooks = {.context = ranges,
+                                    .backend = device_cuda(),
+                                    .on_begin = begin_rank,
+                                    .on_open = write_ranges};
+    struct base_run loud = base_with(&quiet, "trace.nvtx=true");
+    static struct rig_result run;
+    const size_t before = fake_nvtx_begun();
+
+    (void)state;
+    train(&quiet, &run);
+    rig_release(&run);
+    assert_int_equal(fake_nvtx_begun(), before);
+    base_try(&loud, &run);
+    assert_int_equal(run.status, STATUS_ERR_REFUSED);
+    assert_non_null(strstr(run.message, "trace.nvtx: true"));
+    rig_release(&run);
+    loud.hooks = &hooks;
+    base_train(&loud, &run);
+    rig_release(&run);
+    assert_int_equal(fake_nvtx_open(), 0);
+    /* As `weir plan --pp 2 --num-microbatches 2 --schedule 1f1b` has them. */
+    assert_string_equal(ranges[0],
+                        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,SYNC,STEP,");
+    assert_string_equal(ranges[1], "1RECV_F0,1F0,1I0,1SEND_B0,1W0,1RECV_F1,1F1,SYNC,1I1,1SEND_B1,"
+                                   "1W1,STEP,");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +223,7 @@ int main(void)
         cmocka_unit_test(evaluations_between_steps_have_the_bits_of_one_stage),
         cmocka_unit_test(runs_of_all_kinds_are_close_to_the_cpus),
         cmocka_unit_test(steps_that_overflow_are_skipped),
+        cmocka_unit_test(actions_are_ranges_of_a_profiler_where_asked_for),
         cmocka_unit_test(what_a_gpu_is_not_made_for_is_refused_by_its_key),
     };
 

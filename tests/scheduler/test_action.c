@@ -9,10 +9,11 @@
 #include "scheduler/action.h"
 
 static const char *const words[] = {
-    "0F0",      "2F0",        "2I17",          "3W4",
-    "12B345",   "2SEND_F0",   "3RECV_F0",      "999999999B999999999",
-    "1SEND_B9", "0RECV_B1",   "SYNC",          "REDUCE",
-    "STEP",     "3GATHER_F0", "12RELEASE_B345"};
+    "0F0",      "2F0",           "2I17",           "3W4",
+    "12B345",   "2SEND_F0",      "3RECV_F0",       "999999999B999999999",
+    "1SEND_B9", "0RECV_B1",      "SYNC",           "REDUCE",
+    "STEP",     "3GATHER_F0",    "12RELEASE_B345", "2F3.1",
+    "0B0.0",    "3SEND_F12.1023"};
 
 static const char *const not_words[] = {"",
                                         " ",
@@ -24,6 +25,12 @@ static const char *const not_words[] = {"",
                                         "-1F0",
                                         "0F-1",
                                         "0F0F",
+                                        "0F0.",
+                                        "0F.1",
+                                        "0F0.1.2",
+                                        "0F0.1024",
+                                        "STEP.1",
+                                        "0F999999999.9",
                                         "0F0 1F0",
                                         "0F0,",
                                         "0SEND0",

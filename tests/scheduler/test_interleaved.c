@@ -336,19 +336,22 @@ static void one_buffer_a_lane_is_enough_and_none_is_not(void **state)
 
 static void schedules_of_one_chunk_refuse_more_and_name_the_others(void **state)
 {
-    static const enum schedule schedules[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B};
+    static const enum schedule schedules[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1,
+                                              SCHEDULE_ZB_H2};
     int saved = fixture_mute();
     size_t i;
 
     (void)state;
-    for (i = 0; i < 2; i++) {
+    for (i = 0; i < sizeof(schedules) / sizeof(schedules[0]); i++) {
         struct plan_shape shape = fixture_shape(schedules[i], 2, 4, true);
         struct plan *plan = NULL;
 
         shape.virtual_stages = 2;
         assert_int_equal(plan_generate(&shape, &plan), STATUS_ERR_REFUSED);
         assert_non_null(strstr(status_last()->message, "virtual_stages 2"));
-        assert_non_null(strstr(status_last()->message, "interleaved_1f1b or file:PATH"));
+        assert_non_null(strstr(status_last()->message,
+                               "legal with 2: interleaved_1f1b, bfs, izb, zb_v, v_half, v_min or "
+                               "file:PATH"));
     }
     fixture_unmute(saved);
 }

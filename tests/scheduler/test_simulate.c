@@ -133,7 +133,11 @@ static void check_row(json_t *row, enum schedule schedule)
 
         check_times(plan, json_object_get(row, early == 1 ? "early" : "plain"));
         check_peaks(plan, json_object_get(row, "peak_w0"), false);
-        check_peaks(plan, json_object_get(row, "peak_wall"), true);
+        /* The oracle's zb_h2 begins a forward before the W beside it, ours behind it and holds one
+         * micro-batch less: test_schedules.c has our peaks. */
+        if (schedule != SCHEDULE_ZB_H2) {
+            check_peaks(plan, json_object_get(row, "peak_wall"), true);
+        }
         assert_int_equal(plan_costs_uniform(plan, 1.0, 1.0, 1.0, 0.0, &costs), STATUS_OK);
         assert_int_equal(plan_report_make(plan, &costs, &report), STATUS_OK);
         assert_int_equal(report.messages, json_integer_value(json_object_get(row, "messages")));
@@ -165,7 +169,8 @@ static void times_peaks_and_messages_are_those_of_the_oracle(void **state)
             }
         }
     }
-    assert_int_equal(checked, 16);
+    assert_int_equal(checked, (int)json_array_size(rows));
+    assert_true(checked >= 27);
     json_decref(rows);
 }
 
@@ -270,6 +275,48 @@ static void a_slow_receiver_holds_its_sender_back_unless_unbounded(void **state)
     plan_destroy(&plan);
 }
 
+/* Two ranks, two micro-batches, B whole: F 1, I and W 1 each, a copy of 0.25 on the sender, messages
+ * of 0.5 into virtual stage 1 and of 0.125 into 0, and 0.0625 before each compute action. By hand:
+ * 0F0 0.0625-1.0625, copied at 1.3125, 0F1 from 1.375 (not 1.125) to 2.375, copied at 2.625.
+ * 1F0 needs 1.3125+0.5 and begins 0.0625 later, 1.875-2.875; 1B0 2.9375-4.9375; copied at 5.1875;
+ * 1F1 5.25-6.25, 1B1 6.3125-8.3125, copied at 8.5625.
+ * 0B0 needs 5.1875+0.125 and begins at 5.375; 0B1 at 8.5625+0.125+0.0625 = 8.75, ends at 10.75. */
+static void copies_links_and_overheads_as_worked_out_by_hand(void **state)
+{
+    static const double ones[2] = {1.0, 1.0};
+    static const double into_f[2] = {99.0, 0.5};
+    static const double into_b[2] = {0.125, 99.0};
+    struct plan_costs costs = {.F = ones,
+                               .I = ones,
+                               .W = ones,
+                               .message = 99.0,
+                               .message_into = {into_f, into_b},
+                               .send = 0.25,
+                               .action = 0.0625};
+    struct plan *plan = fixture_lowered(SCHEDULE_1F1B, 2, 2, false);
+    struct simulation simulation;
+    int32_t depth = 0;
+
+    (void)state;
+    assert_int_equal(plan_simulate(plan, &costs, &simulation), STATUS_OK);
+    expect_time(plan, &simulation, 0, "0F0", 0.0625, 1.0625);
+    expect_time(plan, &simulation, 0, "0SEND_F0", 1.0625, 1.3125);
+    expect_time(plan, &simulation, 0, "0F1", 1.375, 2.375);
+    expect_time(plan, &simulation, 1, "1RECV_F0", 1.3125, 1.8125);
+    expect_time(plan, &simulation, 1, "1F0", 1.875, 2.875);
+    expect_time(plan, &simulation, 1, "1B0", 2.9375, 4.9375);
+    expect_time(plan, &simulation, 1, "1F1", 5.25, 6.25);
+    expect_time(plan, &simulation, 1, "1B1", 6.3125, 8.3125);
+    expect_time(plan, &simulation, 0, "0B0", 5.375, 7.375);
+    expect_time(plan, &simulation, 0, "0B1", 8.75, 10.75);
+    expect_close(simulation.makespan, 10.75);
+    expect_close(simulation.ideal, 6.0);
+    simulation_release(&simulation);
+    assert_int_equal(plan_perf_depth(plan, &costs, &depth), STATUS_OK);
+    assert_int_equal(depth, 1);
+    plan_destroy(&plan);
+}
+
 static void a_plan_that_deadlocks_is_refused(void **state)
 {
     static const double ones[4] = {1.0, 1.0, 1.0, 1.0};
@@ -337,6 +384,7 @@ int main(void)
         cmocka_unit_test(bubbles_have_their_closed_forms),
         cmocka_unit_test(one_micro_batch_on_two_ranks_as_worked_out_by_hand),
         cmocka_unit_test(a_slow_receiver_holds_its_sender_back_unless_unbounded),
+        cmocka_unit_test(copies_links_and_overheads_as_worked_out_by_hand),
         cmocka_unit_test(a_plan_that_deadlocks_is_refused),
         cmocka_unit_test(a_chunk_costs_its_share_of_a_rank),
         cmocka_unit_test(the_idle_share_is_what_the_ranks_do_not_work),

@@ -8,12 +8,14 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "scheduler/timeline.h"
 #include "scheduler/trace.h"
 #include "tests/scheduler/demo_run.h"
+#include "tests/scheduler/hand_run.h"
 #include "tests/scheduler/scratch.h"
 
 #define MOST_DEPTH 32
@@ -342,6 +344,55 @@ static void evaluation_is_one_bar(void **state)
     free(rank.spans);
 }
 
+/* Of one micro-batch on two stages: F and its copy, F and B, B; over both messages. */
+static void the_critical_path_is_framed(void **state)
+{
+    static const struct hand_span spans[] = {
+        HAND_F(0, 0, 0, 0, 100),   HAND_SEND(0, 0, 0, LANE_F, 1, 100, 110),
+        HAND_B(0, 0, 0, 320, 400), HAND_RECV(0, 0, 0, LANE_B, 1, 110, 320),
+        HAND_F(1, 1, 0, 120, 200), HAND_RECV(1, 1, 0, LANE_F, 0, 0, 120),
+        HAND_B(1, 1, 0, 200, 300), HAND_SEND(1, 1, 0, LANE_B, 0, 300, 310),
+        HAND_W(1, 1, 9, 320, 350),
+    };
+    struct trace_run run;
+    char *text = NULL;
+
+    (void)state;
+    hand_run_make(spans, sizeof(spans) / sizeof(spans[0]), 2, &run);
+    text = draw(&run, "t");
+    /* Six pieces of work and one in the legend; W is on no path. */
+    assert_int_equal(count_text(text, "<rect class=\"critical\""), 6 + 1);
+    assert_int_equal(count_text(text, "<path class=\"critical\""), 2);
+    free(text);
+    trace_run_release(&run);
+}
+
+/* A plan of 30 units, of which a bar of 2 is a fifteenth of the width. */
+static void a_plan_is_drawn_in_the_units_of_its_costs(void **state)
+{
+    static const struct hand_span spans[] = {HAND_F(0, 0, 0, 0, 2000),
+                                             HAND_B(0, 0, 0, 2000, 30000)};
+    const struct timeline_look look = {
+        .title = "plan", .unit = "units of the costs", .unit_ns = 1e6};
+    struct trace_run run;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(memory);
+    hand_run_make(spans, 2, 1, &run);
+    assert_int_equal(timeline_print(&run, &look, memory), STATUS_OK);
+    assert_int_equal(fclose(memory), 0);
+    assert_well_formed(text);
+    assert_int_equal(count_text(text, ">time in units of the costs</text>"), 1);
+    assert_int_equal(count_text(text, "makespan 30"), 1);
+    assert_int_equal(count_text(text, ">step 1</text>"), 0);
+    assert_near(attribute(strstr(text, "class=\"bar F\""), " width=\""), 1032.0 / 15.0, 0.7);
+    free(text);
+    trace_run_release(&run);
+}
+
 static void nothing_to_draw_is_refused(void **state)
 {
     struct trace_rank rank = {.complete = true};
@@ -372,6 +423,8 @@ int main(void)
         cmocka_unit_test(only_the_first_replica_is_drawn),
         cmocka_unit_test(later_chunks_are_paler_and_reductions_are_drawn),
         cmocka_unit_test(evaluation_is_one_bar),
+        cmocka_unit_test(the_critical_path_is_framed),
+        cmocka_unit_test(a_plan_is_drawn_in_the_units_of_its_costs),
         cmocka_unit_test(nothing_to_draw_is_refused),
         cmocka_unit_test(a_place_that_cannot_be_written_is_an_error),
     };

@@ -34,7 +34,7 @@ static void assert_near(double found, double expected, double allowed)
 static struct span make_span(enum trace_kind kind, int64_t begin_ns, int64_t end_ns, int32_t step)
 {
     struct span span = {.begin_ns = begin_ns, .end_ns = end_ns, .kind = kind, .bytes = 12};
-    const int32_t args[SPAN_ARGS] = {step, 3, 1, 2, 7, 1, 40, 0};
+    const int32_t args[SPAN_ARGS] = {step, 3, 1, 2, 7, 1, 40, 0, -1};
 
     memcpy(span.args, args, sizeof(args));
     return span;
@@ -182,6 +182,27 @@ static void every_kind_goes_to_the_track_of_the_table(void **state)
         /* Messages have a track a direction, "send B". */
         assert_int_equal(strncmp(track, tracks[kind], strlen(tracks[kind])), 0);
     }
+}
+
+static void a_span_is_named_as_its_action_is(void **state)
+{
+    struct span span = make_span(TRACE_F, 0, 1, 1);
+    struct trace_line line;
+    char text[TRACE_EVENT_BYTES];
+    char name[48];
+
+    (void)state;
+    (void)trace_event_name(&span, name, sizeof(name));
+    assert_string_equal(name, "1F3");
+    span.args[TRACE_ARG_SLICES] = 2;
+    (void)trace_event_name(&span, name, sizeof(name));
+    assert_string_equal(name, "1F1.1");
+    span.kind = TRACE_SEND;
+    (void)trace_event_name(&span, name, sizeof(name));
+    assert_string_equal(name, "1SEND_B1.1");
+    assert_int_equal(trace_line_parse(text, trace_event_print(&span, 0, 0, 0, text), &line),
+                     STATUS_OK);
+    assert_int_equal(line.span.args[TRACE_ARG_SLICES], 2);
 }
 
 static void any_run_name_is_kept(void **state)
@@ -332,7 +353,7 @@ static void a_line_reads_back_as_the_span_that_it_was(void **state)
     (void)state;
     span.args[TRACE_ARG_PEER] = -1;
     span.bytes = UINT64_C(1) << 40;
-    text_bytes = trace_event_print(&span, 0, 0, 0, text, sizeof(text));
+    text_bytes = trace_event_print(&span, 0, 0, 0, text);
     assert_int_equal(text_bytes, strlen(text));
     assert_int_equal(trace_line_parse(text, text_bytes, &line), STATUS_OK);
     assert_int_equal(line.kind, TRACE_LINE_SPAN);
@@ -350,7 +371,7 @@ static void the_longest_line_fits(void **state)
     }
     for (uint32_t kind = 0; kind < TRACE_KINDS; kind++) {
         span.kind = kind;
-        assert_in_range(trace_event_print(&span, INT32_MIN, INT32_MIN, 0, text, sizeof(text)), 1,
+        assert_in_range(trace_event_print(&span, INT32_MIN, INT32_MIN, 0, text), 1,
                         TRACE_EVENT_BYTES - 1);
     }
 }
@@ -361,6 +382,7 @@ int main(void)
         cmocka_unit_test(a_closed_trace_is_strict_json_with_every_field),
         cmocka_unit_test(every_kind_has_a_name_and_a_named_track),
         cmocka_unit_test(every_kind_goes_to_the_track_of_the_table),
+        cmocka_unit_test(a_span_is_named_as_its_action_is),
         cmocka_unit_test(any_run_name_is_kept),
         cmocka_unit_test(a_run_name_that_is_not_utf_8_is_strict_json_too),
         cmocka_unit_test(a_file_stays_within_its_limit_and_drops_the_newest),

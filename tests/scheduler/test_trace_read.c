@@ -270,11 +270,48 @@ static void replicas_are_numbered_within_a_stage(void **state)
     assert_int_equal(trace_run_stages(&run), 2);
 }
 
+/* A file that was copied under another rank's name, or two that were put together. */
+static void a_file_of_another_rank_is_refused(void **state)
+{
+    struct scratch scratch;
+    struct trace_run written;
+    struct trace_run run;
+    char from[SCRATCH_PATH_BYTES];
+    char to[SCRATCH_PATH_BYTES];
+    char *text = NULL;
+    char *twice = NULL;
+    size_t bytes = 0;
+
+    (void)state;
+    make_folder(&scratch);
+    demo_run_make(&small, "run", &written);
+    demo_run_write(&written, scratch.path);
+    scratch_path(&scratch, "trace/rank-1.json", from);
+    scratch_path(&scratch, "trace/rank-7.json", to);
+    text = scratch_read(from, &bytes);
+    scratch_write(to, text, bytes);
+    assert_int_equal(trace_read(scratch.path, &run), STATUS_ERR_FORMAT);
+    assert_non_null(strstr(status_last()->message, "rank-7.json, line 2: names rank 1, but"));
+    assert_int_equal(remove(to), 0);
+    twice = malloc(2 * bytes);
+    assert_non_null(twice);
+    memcpy(twice, text, bytes);
+    memcpy(twice + bytes, text, bytes);
+    scratch_write(from, twice, 2 * bytes);
+    assert_int_equal(trace_read(scratch.path, &run), STATUS_ERR_FORMAT);
+    assert_non_null(strstr(status_last()->message, "names rank 1 after rank 1"));
+    free(twice);
+    free(text);
+    trace_run_release(&written);
+    scratch_remove(&scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_span_comes_back),
         cmocka_unit_test(a_file_cut_at_any_byte_still_reads),
+        cmocka_unit_test(a_file_of_another_rank_is_refused),
         cmocka_unit_test(a_malformed_line_is_refused_with_its_place),
         cmocka_unit_test(events_that_a_newer_version_may_write_are_skipped),
         cmocka_unit_test(a_run_that_is_not_there_is_refused),

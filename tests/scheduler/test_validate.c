@@ -39,7 +39,8 @@ static struct action *action_of(struct plan *plan, int32_t rank, const char *tex
 
 static void expect_accepted(enum schedule schedule, int32_t p, int32_t m, bool early)
 {
-    struct plan *plan = fixture_lowered(schedule, p, m, early);
+    struct plan *plan =
+        fixture_chunks(schedule, p, m, schedule_takes_chunks(schedule, 1) ? 1 : 2, early);
     int32_t depth = 0;
 
     assert_int_equal(plan_validate(plan), STATUS_OK);

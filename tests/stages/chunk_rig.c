@@ -19,6 +19,11 @@ static int64_t or_else(int64_t value, int64_t otherwise)
     return value != 0 ? value : otherwise;
 }
 
+static int32_t pieces_of(const struct chunk_rig *rig)
+{
+    return rig->is.microbatches * rig->is.slices;
+}
+
 static size_t message_elems(const struct chunk_rig *rig)
 {
     return rig->shape.B * rig->shape.T * rig->shape.C;
@@ -49,6 +54,7 @@ static void configure(struct chunk_rig *rig)
     config->parallel.tp = 1;
     config->parallel.dp = 1;
     config->parallel.virtual_stages = is->chunks;
+    config->parallel.sequence_slices = or_else(is->slices, 1);
     config->train.micro_batch_size = or_else(is->batch, 2);
     config->train.seed = SEED;
     for (int32_t i = 0; i < is->chunks; i++) {
@@ -70,8 +76,10 @@ static void make_chunks(struct chunk_rig *rig)
 {
     bool tied = !rig->is.untied;
     int32_t m = rig->is.microbatches;
-    int32_t slots = rig->order == ORDER_ONE_BY_ONE ? 1 : m;
-    int32_t sets = rig->order == ORDER_SPLIT ? m : 1;
+    int32_t k = rig->is.slices;
+    int32_t slots = rig->order == ORDER_ONE_BY_ONE ? k : m * k;
+    int32_t sets = rig->order == ORDER_SPLIT ? m * k : 1;
+    int32_t sequences = rig->order == ORDER_ONE_BY_ONE ? 1 : m;
     int threads = rig->is.threads;
     enum recompute most = RECOMPUTE_NONE;
 
@@ -83,7 +91,7 @@ static void make_chunks(struct chunk_rig *rig)
         most = range.recompute > most ? range.recompute : most;
         assert_int_equal(parameters_add(&rig->params, &rig->shape, &range), STATUS_OK);
         assert_int_equal(chunk_init(&rig->chunks[i], &rig->shape, &range, slots, sets,
-                                    &rig->workspace, rig->device),
+                                    k > 1 ? sequences : 0, &rig->workspace, rig->device),
                          STATUS_OK);
     }
     params_measure(&rig->params);
@@ -112,14 +120,33 @@ static void make_chunks(struct chunk_rig *rig)
         spoil(chunk->stash.memory, chunk->stash.planned_bytes);
         spoil(chunk->kept.memory, chunk->kept.planned_bytes);
         spoil(chunk->again.memory, chunk->again.planned_bytes);
+        spoil(chunk->sequence_keys.memory, chunk->sequence_keys.planned_bytes);
+        spoil(chunk->key_sums.memory, chunk->key_sums.planned_bytes);
     }
+}
+
+/* Where element i of (m,B,T) lies. */
+static size_t place_of(const struct chunk_rig *rig, size_t i)
+{
+    const struct slices *slices = &rig->shape.slices;
+    size_t T = rig->shape.sequence;
+    size_t each = rig->shape.B * T;
+    size_t slice = 0;
+    size_t length;
+
+    while (i % T >= slices->first[slice + 1]) {
+        slice++;
+    }
+    length = slices->first[slice + 1] - slices->first[slice];
+    return i / each * each + rig->shape.B * slices->first[slice] + i % each / T * length + i % T -
+           slices->first[slice];
 }
 
 /* Tokens, and targets of which every fifth is masked. */
 static void make_data(struct chunk_rig *rig)
 {
     const struct rng_purpose purpose = {.seed = SEED, .site = 999};
-    size_t each = rig->shape.B * rig->shape.T;
+    size_t each = rig->shape.B * rig->shape.sequence;
     size_t all = (size_t)rig->is.microbatches * each;
     size_t unmasked = 0;
 
@@ -130,9 +157,11 @@ static void make_data(struct chunk_rig *rig)
     assert_non_null(rig->targets);
     assert_non_null(rig->mask);
     for (size_t i = 0; i < all; i++) {
-        rig->tokens[i] = (int32_t)(rng_uniform(&purpose, 2 * i) % rig->shape.V);
-        rig->targets[i] = (int32_t)(rng_uniform(&purpose, 2 * i + 1) % rig->shape.V);
-        rig->mask[i] = i % 5 == 4 ? 0.0F : 1.0F;
+        size_t at = place_of(rig, i);
+
+        rig->tokens[at] = (int32_t)(rng_uniform(&purpose, 2 * i) % rig->shape.V);
+        rig->targets[at] = (int32_t)(rng_uniform(&purpose, 2 * i + 1) % rig->shape.V);
+        rig->mask[at] = i % 5 == 4 ? 0.0F : 1.0F;
         unmasked += i % 5 == 4 ? 0 : 1;
     }
     rig->loss_seed = (float)(1.0 / (double)unmasked);
@@ -154,6 +183,8 @@ void chunk_rig_make(struct chunk_rig *rig, const struct chunk_rig_case *is,
     rig->is = *is;
     rig->is.microbatches = (int32_t)or_else(is->microbatches, 3);
     rig->is.threads = (int)or_else(is->threads, 1);
+    rig->is.slices = (int32_t)or_else(is->slices, 1);
+    assert_true(pieces_of(rig) <= CHUNK_RIG_PIECES_MOST);
     rig->order = order;
     rig->config = calloc(1, sizeof(*rig->config));
     assert_non_null(rig->config);
@@ -167,7 +198,7 @@ void chunk_rig_make(struct chunk_rig *rig, const struct chunk_rig_case *is,
     make_chunks(rig);
     make_data(rig);
     rig->out = make_message(rig);
-    for (int32_t k = 0; k < rig->is.microbatches; k++) {
+    for (int32_t k = 0; k < pieces_of(rig); k++) {
         for (int32_t i = 0; i < rig->is.chunks; i++) {
             rig->ends[k][i].landing_f = make_message(rig);
             rig->ends[k][i].landing_b = make_message(rig);
@@ -182,19 +213,30 @@ static void deliver(struct chunk_rig *rig, void *landing)
     spoil(rig->out, message_bytes(rig));
 }
 
-static int32_t slot_of(const struct chunk_rig *rig, int32_t microbatch)
+static int32_t slot_of(const struct chunk_rig *rig, int32_t piece)
 {
-    return rig->order == ORDER_ONE_BY_ONE ? 0 : microbatch;
+    return rig->order == ORDER_ONE_BY_ONE ? piece % rig->is.slices : piece;
 }
 
-static int32_t set_of(const struct chunk_rig *rig, int32_t microbatch)
+static int32_t set_of(const struct chunk_rig *rig, int32_t piece)
 {
-    return rig->order == ORDER_SPLIT ? microbatch : 0;
+    return rig->order == ORDER_SPLIT ? piece : 0;
+}
+
+/* The k-th piece that goes back. */
+static int32_t backward_piece(const struct chunk_rig *rig, int32_t k)
+{
+    int32_t slices = rig->is.slices;
+
+    return k / slices * slices + slices - 1 - k % slices;
 }
 
 static double forward(struct chunk_rig *rig, int32_t k, bool trains)
 {
-    size_t rows = (size_t)k * rig->shape.B * rig->shape.T;
+    int32_t microbatch = k / rig->is.slices;
+    int32_t slice = k % rig->is.slices;
+    size_t rows =
+        rig->shape.B * ((size_t)microbatch * rig->shape.sequence + rig->shape.slices.first[slice]);
     double loss = 0.0;
 
     for (int32_t i = 0; i < rig->is.chunks; i++) {
@@ -205,7 +247,9 @@ static double forward(struct chunk_rig *rig, int32_t k, bool trains)
             .tokens = rig->tokens + rows,
             .targets = rig->targets + rows,
             .mask = rig->mask + rows,
-            .first_sample = rig->consumed + (int64_t)k * (int64_t)rig->shape.B,
+            .microbatch = microbatch,
+            .slice = slice,
+            .first_sample = rig->consumed + (int64_t)microbatch * (int64_t)rig->shape.B,
             .loss_seed = rig->loss_seed,
             .loss_sum = &loss,
         };
@@ -257,28 +301,31 @@ static void weight_gradients(struct chunk_rig *rig, int32_t k)
 
 double chunk_rig_train(struct chunk_rig *rig)
 {
-    int32_t m = rig->is.microbatches;
+    int32_t pieces = pieces_of(rig);
     double loss = 0.0;
 
     assert_int_equal(params_zero_gradients(&rig->params), STATUS_OK);
     if (rig->head.gradient != NULL) {
         memset(rig->head.gradient, 0, rig->head.elems * sizeof(float));
     }
-    for (int32_t k = 0; k < m; k++) {
+    for (int32_t k = 0; k < pieces; k++) {
+        bool ends = (k + 1) % rig->is.slices == 0;
+
         loss += forward(rig, k, true);
-        if (rig->order == ORDER_ONE_BY_ONE) {
-            input_gradients(rig, k);
-            weight_gradients(rig, k);
+        for (int32_t i = k + 1 - rig->is.slices; ends && rig->order == ORDER_ONE_BY_ONE && i <= k;
+             i++) {
+            input_gradients(rig, backward_piece(rig, i));
+            weight_gradients(rig, backward_piece(rig, i));
         }
     }
-    for (int32_t k = 0; k < m && rig->order != ORDER_ONE_BY_ONE; k++) {
-        input_gradients(rig, k);
+    for (int32_t k = 0; k < pieces && rig->order != ORDER_ONE_BY_ONE; k++) {
+        input_gradients(rig, backward_piece(rig, k));
         if (rig->order == ORDER_FORWARD_FIRST) {
-            weight_gradients(rig, k);
+            weight_gradients(rig, backward_piece(rig, k));
         }
     }
-    for (int32_t k = 0; k < m && rig->order == ORDER_SPLIT; k++) {
-        weight_gradients(rig, k);
+    for (int32_t k = 0; k < pieces && rig->order == ORDER_SPLIT; k++) {
+        weight_gradients(rig, backward_piece(rig, k));
     }
     return loss * (double)rig->loss_seed;
 }
@@ -287,7 +334,7 @@ double chunk_rig_evaluate(struct chunk_rig *rig)
 {
     double loss = 0.0;
 
-    for (int32_t k = 0; k < rig->is.microbatches; k++) {
+    for (int32_t k = 0; k < pieces_of(rig); k++) {
         loss += forward(rig, k, false);
     }
     return loss * (double)rig->loss_seed;
@@ -295,7 +342,7 @@ double chunk_rig_evaluate(struct chunk_rig *rig)
 
 void chunk_rig_free(struct chunk_rig *rig)
 {
-    for (int32_t k = 0; k < rig->is.microbatches; k++) {
+    for (int32_t k = 0; k < pieces_of(rig); k++) {
         for (int32_t i = 0; i < rig->is.chunks; i++) {
             free(rig->ends[k][i].landing_f);
             free(rig->ends[k][i].landing_b);

@@ -18,11 +18,13 @@
 
 #define CHUNK_RIG_CHUNKS_MOST       4
 #define CHUNK_RIG_MICROBATCHES_MOST 4
+#define CHUNK_RIG_PIECES_MOST       20
 
 /* Zero is what stands in the comment. */
 struct chunk_rig_case {
     int64_t layers[CHUNK_RIG_CHUNKS_MOST]; /* of each chunk */
     int32_t chunks;
+    int32_t slices;       /* of a sequence: 1 */
     int64_t hidden;       /* 16 */
     int64_t heads;        /* 2 */
     int64_t positions;    /* 8 */
@@ -36,9 +38,10 @@ struct chunk_rig_case {
     enum recompute recompute[CHUNK_RIG_CHUNKS_MOST];
 };
 
-/* What stands between F, I and W of a micro-batch. */
+/* What stands between F, I and W of a micro-batch. Of its slices F goes through the first one first, I and W
+ * through the last one. */
 enum chunk_rig_order {
-    ORDER_ONE_BY_ONE,    /* nothing: one slot, one gradient set */
+    ORDER_ONE_BY_ONE,    /* nothing: one slot a slice, one gradient set */
     ORDER_FORWARD_FIRST, /* F of all others: a slot each, one gradient set */
     ORDER_SPLIT,         /* F of all, I of all, W of all: a slot and a gradient set each */
     CHUNK_RIG_ORDERS
@@ -59,9 +62,9 @@ struct chunk_rig {
     struct head_memory head;
     struct workspace workspace;
     struct chunk chunks[CHUNK_RIG_CHUNKS_MOST];
-    struct chunk_rig_ends ends[CHUNK_RIG_MICROBATCHES_MOST][CHUNK_RIG_CHUNKS_MOST];
+    struct chunk_rig_ends ends[CHUNK_RIG_PIECES_MOST][CHUNK_RIG_CHUNKS_MOST];
     void *out;       /* (N,C) */
-    int32_t *tokens; /* (m,B,T) */
+    int32_t *tokens; /* (m,B,T), slice after slice of each micro-batch */
     int32_t *targets;
     float *mask;
     float loss_seed;

@@ -3,12 +3,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const layout_schedules[3] = {"gpipe", "1f1b", "interleaved_1f1b"};
+const char *const layout_schedules[LAYOUT_SCHEDULES] = {
+    "gpipe", "1f1b", "interleaved_1f1b", "bfs", "zb_h1", "zb_h2", "izb", "zb_v", "v_half", "v_min"};
+
+/* By schedule: chunks a rank at least and at most; one of izb is zb_h1, and of bfs gpipe. Whether
+ * it has whole backwards, which early send splits. */
+static const struct {
+    int least, most;
+    bool splits;
+} traits[LAYOUT_SCHEDULES] = {{1, 1, true},  {1, 1, true},  {1, 3, true},  {2, 3, true},
+                              {1, 1, false}, {1, 1, false}, {2, 3, false}, {2, 2, false},
+                              {2, 2, false}, {2, 2, false}};
 
 static const int levels[FACTORS][LAYOUT_LEVELS_MOST + 1] = {
     [FACTOR_PP] = {1, 2, 3, 4, -1},       [FACTOR_TP] = {1, 2, 4, -1},
     [FACTOR_DP] = {1, 2, 4, -1},          [FACTOR_VIRTUAL_STAGES] = {1, 2, 3, -1},
-    [FACTOR_MICRO_BATCH] = {1, 2, 4, -1}, [FACTOR_SCHEDULE] = {0, 1, 2, -1},
+    [FACTOR_MICRO_BATCH] = {1, 2, 4, -1}, [FACTOR_SCHEDULE] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, -1},
     [FACTOR_TIED] = {0, 1, -1},           [FACTOR_MASKED] = {0, 1, -1},
     [FACTOR_EARLY_SEND] = {0, 1, -1},
 };
@@ -23,11 +33,22 @@ static int level_count(int factor)
     return count;
 }
 
-/* What no run can be: a batch that does not divide, several chunks in a schedule of one. */
+/* Not what no run can be: a batch that does not divide, chunks that the schedule has not. Nor twice
+ * the same plan. */
 static bool is_legal(const struct layout_point *point)
 {
+    int schedule = point->level[FACTOR_SCHEDULE];
+    int chunks = point->level[FACTOR_VIRTUAL_STAGES];
+
     return point->level[FACTOR_DP] * point->level[FACTOR_MICRO_BATCH] <= LAYOUT_GLOBAL_BATCH &&
-           (point->level[FACTOR_VIRTUAL_STAGES] == 1 || point->level[FACTOR_SCHEDULE] == 2);
+           chunks >= traits[schedule].least && chunks <= traits[schedule].most &&
+           (traits[schedule].splits || point->level[FACTOR_EARLY_SEND] != 0);
+}
+
+bool layout_is_v(const struct layout_point *point)
+{
+    return traits[point->level[FACTOR_SCHEDULE]].least == 2 &&
+           traits[point->level[FACTOR_SCHEDULE]].most == 2;
 }
 
 /* Point `number` of the full product. */
@@ -62,9 +83,11 @@ size_t layout_grid_all(struct layout_point **points_out)
     return count;
 }
 
-/* Pairs that are still to be covered, by factors and values; values are below 8. */
+/* Pairs that are still to be covered, by factors and values; values are below VALUES. */
+#define VALUES 10
+
 struct pairs {
-    bool open[FACTORS][8][FACTORS][8];
+    bool open[FACTORS][VALUES][FACTORS][VALUES];
     int count;
 };
 

@@ -22,13 +22,18 @@ enum layout_factor {
 };
 
 #define LAYOUT_GLOBAL_BATCH 8
-#define LAYOUT_LEVELS_MOST  4
+#define LAYOUT_LEVELS_MOST  10
 
-extern const char *const layout_schedules[3];
+#define LAYOUT_SCHEDULES 10
+
+extern const char *const layout_schedules[LAYOUT_SCHEDULES];
 
 struct layout_point {
     int level[FACTORS]; /* the values themselves: pp 4, tp 2, … */
 };
+
+/* Whether the first and the last stage are on one rank, so that no copy of a tied embedding is. */
+bool layout_is_v(const struct layout_point *point);
 
 /* All legal layouts, in a fixed order; the caller frees *points_out. */
 size_t layout_grid_all(struct layout_point **points_out);

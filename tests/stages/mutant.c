@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 #include "scheduler/generate.h"
-#include "scheduler/landing.h"
 #include "scheduler/lower.h"
 #include "tests/scheduler/fake_token.h"
+#include "tests/stages/landing.h"
 
 static const char *const mutation_texts[MUTATION_KINDS] = {
 #define X(kind, text) text,
@@ -45,15 +45,15 @@ static int32_t roll_other(struct dice *dice, int32_t low, int32_t high, int32_t 
 
 static struct plan_shape random_shape(struct dice *dice)
 {
-    static const enum schedule schedules[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B,
-                                              SCHEDULE_INTERLEAVED_1F1B, SCHEDULE_INTERLEAVED_1F1B,
-                                              SCHEDULE_FORWARD_ONLY};
-    struct plan_shape shape = {.schedule = schedules[dice_roll(dice, 5)]};
-    bool chunks = shape.schedule != SCHEDULE_GPIPE && shape.schedule != SCHEDULE_1F1B;
+    struct plan_shape shape = {.schedule = (enum schedule)dice_roll(dice, SCHEDULE_FILE)};
 
     shape.ranks = 1 + dice_roll(dice, MUTANT_RANKS);
     shape.microbatches = 1 + dice_roll(dice, MUTANT_MICROBATCHES);
-    shape.virtual_stages = chunks ? 1 + dice_roll(dice, MUTANT_CHUNKS) : 1;
+    shape.virtual_stages = 1 + dice_roll(dice, MUTANT_CHUNKS);
+    while (!schedule_takes_chunks(shape.schedule, shape.virtual_stages)) {
+        shape.virtual_stages = 1 + shape.virtual_stages % 2;
+    }
+    shape.extra_in_flight = schedule_takes_extra(shape.schedule) ? dice_roll(dice, 3) : 0;
     shape.lane_depth = 1 + dice_roll(dice, 3);
     shape.early_send = dice_roll(dice, 2) != 0;
     shape.embedding_sync = dice_roll(dice, 2) != 0;

@@ -45,7 +45,7 @@ static bool find_landing(const struct moment *moment, int32_t stage, enum lane_d
     if (!exists(moment, landing, landings_of(moment, stage, direction))) {
         return false;
     }
-    *lane_out = &moment->world->ranks[from].lanes[direction];
+    *lane_out = mutant_world_lane(moment->world, from, plan->rank_of[stage], direction);
     *number_out = plan->chunk_of[stage] * WORLD_LANDINGS + landing;
     return true;
 }
@@ -156,9 +156,11 @@ static uint64_t *find_output(const struct moment *moment)
     enum lane_direction direction = moment->action->kind == ACTION_F ? LANE_F : LANE_B;
     int32_t stage = moment->action->virtual_stage;
     int32_t local = plan_local_target(plan, stage, direction);
+    int32_t target = plan_target(plan, stage, direction);
 
-    if (plan_target(plan, stage, direction) != ACTION_NONE) {
-        return &moment->self->lanes[direction].buffer.token;
+    if (target != ACTION_NONE) {
+        return &mutant_world_lane(moment->world, moment->rank, plan->rank_of[target], direction)
+                    ->buffer.token;
     }
     if (local == ACTION_NONE ||
         !exists(moment, moment->action->target, landings_of(moment, local, direction))) {

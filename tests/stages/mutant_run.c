@@ -174,13 +174,6 @@ static bool can_end(const struct run *run, int32_t rank, int32_t index)
     return true;
 }
 
-static bool sends_drained(const struct run *run, int32_t rank)
-{
-    return run->plan->shape.ranks == 1 ||
-           (run->world->ranks[rank].lanes[LANE_F].posted == ACTION_NONE &&
-            run->world->ranks[rank].lanes[LANE_B].posted == ACTION_NONE);
-}
-
 /* In line: behind the last action the executor waits for every ticket, also for messages that
  * nobody has waited for. */
 static void receive_rest(struct run *run, int32_t rank)
@@ -214,7 +207,8 @@ static void offer_in_line(struct run *run, int32_t rank)
         return;
     }
     if (depends_ended(run, rank, line->at) &&
-        (action_at(run, rank, line->at)->kind != ACTION_STEP || sends_drained(run, rank))) {
+        (action_at(run, rank, line->at)->kind != ACTION_STEP ||
+         !mutant_world_sending(run->world, rank))) {
         offer(run, EVENT_BEGIN, rank, line->at);
     }
 }

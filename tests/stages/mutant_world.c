@@ -9,14 +9,6 @@
 #include "tests/scheduler/fake_token.h"
 #include "tests/stages/mutant_action.h"
 
-/* The lanes of a rank as the rig numbers them. */
-enum rig_lane_of {
-    SENDS_F,
-    RECEIVES_F,
-    SENDS_B,
-    RECEIVES_B
-};
-
 static const char *const outcome_texts[OUTCOMES] = {
 #define X(kind, text) text,
     OUTCOME_TABLE(X)
@@ -28,23 +20,58 @@ const char *outcome_text(enum outcome outcome)
     return outcome_texts[outcome];
 }
 
-/* Every rank sends F to the next one and B to the one before, round the ring, whether a plan has
- * use for the last lane or not. */
+/* Of a lane that rank `rank` of `world` sends on: the other end. */
+static int32_t peer_of(int32_t world, int32_t rank, int32_t way)
+{
+    return (rank + (way % 2 == 0 ? 1 : world - 1)) % world;
+}
+
+/* The way back from a neighbour. */
+static int32_t back(int32_t way)
+{
+    return way ^ 1;
+}
+
+/* Two ranks are neighbours once. */
+static bool has_way(int32_t world, int32_t way)
+{
+    return world > 1 && (world > 2 || way % 2 == 0);
+}
+
+/* Every rank sends both directions to both of its neighbours, round the ring, whether a plan has use
+ * for the lane or not. The rig numbers the lanes that it sends on, then those that it receives on. */
 static void connect_rank(struct rig_rank *self)
 {
     int32_t world = self->rig->world;
-    int32_t next = (self->rank + 1) % world;
-    int32_t before = (self->rank + world - 1) % world;
     int32_t landings = MUTANT_CHUNKS * WORLD_LANDINGS;
-    size_t bytes = sizeof(struct message);
+    enum status status = rig_open(self);
 
-    RIG_EXPECT(self, rig_open(self) == STATUS_OK);
-    RIG_EXPECT(self, rig_lane(self, SENDS_F, next, LANE_F, true, landings, bytes) == STATUS_OK);
-    RIG_EXPECT(self,
-               rig_lane(self, RECEIVES_F, before, LANE_F, false, landings, bytes) == STATUS_OK);
-    RIG_EXPECT(self, rig_lane(self, SENDS_B, before, LANE_B, true, landings, bytes) == STATUS_OK);
-    RIG_EXPECT(self, rig_lane(self, RECEIVES_B, next, LANE_B, false, landings, bytes) == STATUS_OK);
+    for (int32_t i = 0; i < 2 * WORLD_WAYS && status == STATUS_OK; i++) {
+        int32_t way = i % WORLD_WAYS;
+
+        if (has_way(world, way)) {
+            status = rig_lane(self, i, peer_of(world, self->rank, way), way / 2, i < WORLD_WAYS,
+                              landings, sizeof(struct message));
+        }
+    }
+    RIG_EXPECT(self, status == STATUS_OK);
     RIG_EXPECT(self, rig_connect(self) == STATUS_OK);
+}
+
+/* What a rank sends on a way its peer receives on the way back. */
+static void find_ends(struct mutant_world *world, int32_t p, int32_t rank)
+{
+    const struct comm_rig *rig = &world->rigs[p];
+
+    for (int32_t way = 0; way < WORLD_WAYS; way++) {
+        int32_t peer = peer_of(p, rank, way);
+        int32_t theirs = WORLD_WAYS + (p == 2 ? way : back(way));
+
+        if (has_way(p, way)) {
+            world->ends[p][rank][way].out = rig->ranks[rank].lanes[way];
+            world->ends[p][rank][way].in = rig->ranks[peer].lanes[theirs];
+        }
+    }
 }
 
 void mutant_world_open(struct mutant_world *world)
@@ -56,15 +83,29 @@ void mutant_world_open(struct mutant_world *world)
         rig_run(rig, connect_rank);
         rig_assert_no_notes(rig);
         for (int32_t rank = 0; rank < p; rank++) {
-            int32_t next = (rank + 1) % p;
-            int32_t before = (rank + p - 1) % p;
-
-            world->ends[p][rank][LANE_F].out = rig->ranks[rank].lanes[SENDS_F];
-            world->ends[p][rank][LANE_F].in = rig->ranks[next].lanes[RECEIVES_F];
-            world->ends[p][rank][LANE_B].out = rig->ranks[rank].lanes[SENDS_B];
-            world->ends[p][rank][LANE_B].in = rig->ranks[before].lanes[RECEIVES_B];
+            find_ends(world, p, rank);
         }
     }
+}
+
+struct world_lane *mutant_world_lane(struct mutant_world *world, int32_t from, int32_t to,
+                                     enum lane_direction direction)
+{
+    int32_t way = 2 * (int32_t)direction;
+    bool next = to == peer_of(world->plan->shape.ranks, from, way);
+
+    return &world->ranks[from].lanes[next ? way : back(way)];
+}
+
+bool mutant_world_sending(const struct mutant_world *world, int32_t rank)
+{
+    bool sending = false;
+
+    for (int32_t way = 0; way < WORLD_WAYS; way++) {
+        sending = sending || (has_way(world->plan->shape.ranks, way) &&
+                              world->ranks[rank].lanes[way].posted != ACTION_NONE);
+    }
+    return sending;
 }
 
 void mutant_world_close(struct mutant_world *world)
@@ -152,11 +193,13 @@ void mutant_world_begin(struct mutant_world *world, const struct plan *plan)
         for (int32_t chunk = 0; chunk < plan->shape.virtual_stages; chunk++) {
             poison_chunk(&self->chunks[chunk]);
         }
-        for (int32_t d = 0; d < LANE_DIRECTIONS && p > 1; d++) {
-            self->lanes[d] = world->ends[p][rank][d];
-            self->lanes[d].posted = ACTION_NONE;
-            self->lanes[d].buffer.token = FAKE_POISON;
-            poison_landings(&self->lanes[d]);
+        for (int32_t way = 0; way < WORLD_WAYS; way++) {
+            if (has_way(p, way)) {
+                self->lanes[way] = world->ends[p][rank][way];
+                self->lanes[way].posted = ACTION_NONE;
+                self->lanes[way].buffer.token = FAKE_POISON;
+                poison_landings(&self->lanes[way]);
+            }
         }
     }
 }
@@ -189,18 +232,19 @@ void mutant_world_drain(struct mutant_world *world)
 {
     int32_t p = world->plan->shape.ranks;
 
-    for (int32_t rank = 0; rank < p && p > 1; rank++) {
-        drain_lane(world, rank, &world->ranks[rank].lanes[LANE_F]);
-        drain_lane(world, rank, &world->ranks[rank].lanes[LANE_B]);
+    for (int32_t i = 0; i < p * WORLD_WAYS; i++) {
+        if (has_way(p, i % WORLD_WAYS)) {
+            drain_lane(world, i / WORLD_WAYS, &world->ranks[i / WORLD_WAYS].lanes[i % WORLD_WAYS]);
+        }
     }
 }
 
 bool mutant_world_can_progress(const struct mutant_world *world, int32_t rank)
 {
-    for (int32_t d = 0; d < LANE_DIRECTIONS; d++) {
-        const struct world_lane *lane = &world->ranks[rank].lanes[d];
+    for (int32_t way = 0; way < WORLD_WAYS; way++) {
+        const struct world_lane *lane = &world->ranks[rank].lanes[way];
 
-        if (world->plan->shape.ranks > 1 && lane->posted != ACTION_NONE &&
+        if (has_way(world->plan->shape.ranks, way) && lane->posted != ACTION_NONE &&
             lane->full[lane->landing] == 0) {
             return true;
         }
@@ -211,10 +255,10 @@ bool mutant_world_can_progress(const struct mutant_world *world, int32_t rank)
 void mutant_world_progress(struct mutant_world *world, int32_t rank)
 {
     (void)comm_progress(world->rigs[world->plan->shape.ranks].ranks[rank].comm);
-    for (int32_t d = 0; d < LANE_DIRECTIONS; d++) {
-        struct world_lane *lane = &world->ranks[rank].lanes[d];
+    for (int32_t way = 0; way < WORLD_WAYS; way++) {
+        struct world_lane *lane = &world->ranks[rank].lanes[way];
 
-        if (lane->posted != ACTION_NONE) {
+        if (has_way(world->plan->shape.ranks, way) && lane->posted != ACTION_NONE) {
             mutant_action_note_sent(world, rank, lane);
         }
     }
@@ -278,8 +322,8 @@ static void check_rank(struct mutant_world *world, int32_t rank)
             mutant_world_fault(world, OUTCOME_LEFT, rank, ACTION_NONE, "a buffer of the chunk");
         }
     }
-    for (int32_t d = 0; d < LANE_DIRECTIONS && plan->shape.ranks > 1; d++) {
-        if (has_messages(&self->lanes[d])) {
+    for (int32_t way = 0; way < WORLD_WAYS; way++) {
+        if (has_way(plan->shape.ranks, way) && has_messages(&self->lanes[way])) {
             mutant_world_fault(world, OUTCOME_LEFT, rank, ACTION_NONE, "a message");
         }
     }

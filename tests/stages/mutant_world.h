@@ -29,6 +29,7 @@
 #define WORLD_STAGES   (MUTANT_RANKS * MUTANT_CHUNKS)
 #define WORLD_LANDINGS 24 /* of a chunk and direction, more than any mutant has */
 #define WORLD_ACTIONS  192
+#define WORLD_WAYS     (2 * LANE_DIRECTIONS) /* to the next rank and to the one before */
 
 /* How a run of a plan ends; what came first. */
 #define OUTCOME_TABLE(X)                                                                       \
@@ -54,7 +55,8 @@ struct message {
     int64_t sequence; /* what the plan says of it */
 };
 
-/* A lane from `rank` to its neighbour in `direction`, both ends. */
+/* A lane from a rank to a neighbour in one direction, both ends; all zero where the two neighbours are
+ * the same rank. */
 struct world_lane {
     struct lane *out;
     struct lane *in;
@@ -98,7 +100,7 @@ enum work_state {
 };
 
 struct world_rank {
-    struct world_lane lanes[LANE_DIRECTIONS]; /* that this rank sends on */
+    struct world_lane lanes[WORLD_WAYS]; /* that this rank sends on */
     struct world_chunk chunks[MUTANT_CHUNKS];
     enum work_state state[WORLD_ACTIONS];
     int32_t steps;    /* STEPs begun */
@@ -108,8 +110,8 @@ struct world_rank {
 };
 
 struct mutant_world {
-    struct comm_rig rigs[MUTANT_RANKS + 1];                                  /* by ranks; 2 … */
-    struct world_lane ends[MUTANT_RANKS + 1][MUTANT_RANKS][LANE_DIRECTIONS]; /* out and in */
+    struct comm_rig rigs[MUTANT_RANKS + 1];                             /* by ranks; 2 … */
+    struct world_lane ends[MUTANT_RANKS + 1][MUTANT_RANKS][WORLD_WAYS]; /* out and in */
     /* of one run */
     const struct plan *plan; /* borrows */
     struct world_truth truth;
@@ -140,6 +142,13 @@ void mutant_world_finish(struct mutant_world *world, int32_t rank, int32_t index
 /* Whether the message of a RECV is there and is the one it must be. Where something else lies there
  * it is a fault if `strict`; else it may still be an earlier message that is being read. */
 bool mutant_world_receive(struct mutant_world *world, int32_t rank, int32_t index, bool strict);
+
+/* The lane from a rank to a neighbour of it. */
+struct world_lane *mutant_world_lane(struct mutant_world *world, int32_t from, int32_t to,
+                                     enum lane_direction direction);
+
+/* Whether a message of the rank is still on its way out. */
+bool mutant_world_sending(const struct mutant_world *world, int32_t rank);
 
 /* Retries the pending sends of a rank. */
 void mutant_world_progress(struct mutant_world *world, int32_t rank);

@@ -88,21 +88,98 @@ static void json_has_the_numbers_of_the_published_table(void **state)
     free(text);
 }
 
-/* Eight ranks with early send hold a dY back while their W waits: two buffers more are too few. */
+/* A rank that puts its backwards off until six forwards have gone lets the gradients wait: one buffer
+ * more than it reads is too few, by hand, two are enough. */
 static void depths_are_shown_in_the_summary(void **state)
 {
+    struct scratch scratch;
+    char path[SCRATCH_PATH_BYTES];
+    char words[SCRATCH_PATH_BYTES + 128];
+    FILE *file = NULL;
     char *text = NULL;
 
     (void)state;
     assert_int_equal(run_plan("--pp 4 --num-microbatches 8 --format summary", &text), STATUS_OK);
     assert_non_null(strstr(text, "lane depth  2; nothing waits for more from 1\n"));
     free(text);
-    assert_int_equal(run_plan("--pp 8 --num-microbatches 16 --virtual-stages 2 --schedule "
-                              "interleaved_1f1b --format summary",
-                              &text),
-                     STATUS_OK);
-    assert_non_null(strstr(text, "lane depth  2; the makespan falls until "));
+    scratch_make(&scratch);
+    scratch_path(&scratch, "plan.csv", path);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs("0F0,0F1,0F2,0F3,0F4,0F5,0B0,0B1,0B2,0B3,0B4,0B5\n"
+                      "1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3,1F4,1B4,1F5,1B5\n",
+                      file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    (void)snprintf(words, sizeof(words),
+                   "--schedule file:%s --lane-depth 1 --costs 10,1,1 --format summary", path);
+    assert_int_equal(run_plan(words, &text), STATUS_OK);
+    assert_non_null(strstr(text, "lane depth  1; the makespan falls until 2\n"));
     free(text);
+    scratch_remove(&scratch);
+}
+
+/* Makespans of the published tables, F = I = W = 1; the V's take two chunks unless told. */
+static void every_schedule_is_planned_by_name(void **state)
+{
+    static const struct {
+        const char *words;
+        const char *makespan;
+    } cases[] = {
+        {"--schedule zb_h1", "makespan    27, ideal 24"},
+        {"--schedule zb_h2", "makespan    27, ideal 24"},
+        {"--schedule zb_v", "makespan    25.5, ideal 24"},
+        {"--schedule v_half", "makespan    26.5, ideal 24"},
+        {"--schedule v_min", "makespan    29.5, ideal 24"},
+        {"--schedule izb --virtual-stages 2", "makespan    25.5, ideal 24"},
+        {"--schedule bfs --virtual-stages 2 --early-send false", "makespan    28.5, ideal 24"},
+        {"--schedule 1f1b --extra-in-flight 3 --early-send false",
+         "peak        by rank, in micro-batches, to W: 7 5 3 1"}};
+    char words[256];
+    char *text = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void)snprintf(words, sizeof(words), "--pp 4 --num-microbatches 8 --format summary %s",
+                       cases[i].words);
+        assert_int_equal(run_plan(words, &text), STATUS_OK);
+        if (strstr(text, cases[i].makespan) == NULL) {
+            fail_msg("%s: expected \"%s\" in %s", cases[i].words, cases[i].makespan, text);
+        }
+        free(text);
+    }
+}
+
+/* p 4, m 8: 30 units of which 6 are bubble on every rank. */
+static void a_plan_is_drawn_too(void **state)
+{
+    char *text = NULL;
+
+    (void)state;
+    assert_int_equal(run_plan("--pp 4 --num-microbatches 8 --format svg", &text), STATUS_OK);
+    assert_int_equal(strncmp(text, "<?xml ", 6), 0);
+    assert_non_null(strstr(text, "makespan 30 "));
+    assert_non_null(strstr(text, "bubble 20.0%"));
+    assert_non_null(strstr(text, ">time in units of the costs</text>"));
+    assert_non_null(strstr(text, "</svg>\n"));
+    free(text);
+}
+
+static void costs_that_are_none_are_refused_with_the_value(void **state)
+{
+    static const char *const costs[] = {"-1,1,1", "1,nan,1",   "1,1,inf", "1,1", "1,1,1,-2",
+                                        "a,1,1",  "1,1,1,1,1", "0,0,0",   "",    "1,1,1,"};
+    char words[96];
+    char *text = NULL;
+
+    (void)state;
+    for (size_t index = 0; index < sizeof(costs) / sizeof(costs[0]); index++) {
+        (void)snprintf(words, sizeof(words), "--pp 2 --num-microbatches 4 --costs=%s",
+                       costs[index]);
+        assert_int_equal(run_plan(words, &text), STATUS_ERR_REFUSED);
+        (void)snprintf(words, sizeof(words), "\"%s\"", costs[index]);
+        assert_non_null(strstr(status_last()->message, words));
+        free(text);
+    }
 }
 
 static void text_and_csv_read_back_as_the_plan(void **state)
@@ -217,6 +294,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_has_the_numbers_of_the_published_table),
         cmocka_unit_test(depths_are_shown_in_the_summary),
+        cmocka_unit_test(every_schedule_is_planned_by_name),
+        cmocka_unit_test(a_plan_is_drawn_too),
+        cmocka_unit_test(costs_that_are_none_are_refused_with_the_value),
         cmocka_unit_test(text_and_csv_read_back_as_the_plan),
         cmocka_unit_test(chunks_of_a_schedule_that_has_none_are_refused),
         cmocka_unit_test(json_has_the_memory_of_every_rank),

@@ -106,6 +106,11 @@ static void without_options_it_merges_draws_and_sums(void **state)
     scratch_path(&traced.scratch, "timeline.svg", path);
     assert_true(file_holds(path, "steps 4 to 5")); /* the last two */
     assert_true(file_holds(traced.stdout_path, "5 steps, 2 ranks"));
+    assert_true(file_holds(traced.stdout_path, "the bubble by cause"));
+    assert_true(file_holds(traced.stdout_path, "critical path, "));
+    assert_true(file_holds(traced.stdout_path, "stage 1     |"));
+    assert_true(file_holds(traced.stdout_path, "step 5, ")); /* in characters, the last one */
+    assert_true(exists(&traced, "timeline.html"));
     scratch_remove(&traced.scratch);
 }
 
@@ -121,6 +126,59 @@ static void an_option_chooses_what_is_done(void **state)
     assert_true(exists(&traced, "here.json"));
     assert_false(exists(&traced, "trace/trace.json"));
     assert_false(exists(&traced, "timeline.svg"));
+    scratch_remove(&traced.scratch);
+}
+
+static void each_file_has_an_option_of_its_own(void **state)
+{
+    static const char *const options[] = {"--html", "--perfetto", "--svg", "--json"};
+    static const char *const begins[] = {"<!DOCTYPE html>", "\n", "<?xml ", "{\"displayTimeUnit\""};
+    struct traced_run traced;
+    char path[SCRATCH_PATH_BYTES];
+
+    (void)state;
+    make_run(&traced);
+    scratch_path(&traced.scratch, "here", path);
+    for (size_t index = 0; index < 4; index++) {
+        size_t bytes = 0;
+        char *text = NULL;
+
+        assert_int_equal(run_command(&traced, options[index], path, traced.scratch.path),
+                         STATUS_OK);
+        text = scratch_read(path, &bytes);
+        assert_int_equal(strncmp(text, begins[index], strlen(begins[index])), 0);
+        free(text);
+    }
+    assert_false(exists(&traced, "timeline.html"));
+    assert_int_equal(run_command(&traced, "--text", traced.scratch.path, NULL), STATUS_OK);
+    assert_true(file_holds(traced.stdout_path, "stage 0     |F"));
+    assert_false(file_holds(traced.stdout_path, "bubble"));
+    scratch_remove(&traced.scratch);
+}
+
+/* The demo's own plan: p = 2, m = 4, F = I = 2, W = 1, latency 0.5: 20 ms of work, (p-1)(F+I) = 4 ms. */
+static void a_run_is_explained_against_the_plan_of_its_configuration(void **state)
+{
+    static const char yaml[] =
+        "model: {num_layers: 2, hidden_size: 8, num_heads: 2, seq_len: 8, vocab_size: 256}\n"
+        "parallel: {pp: 2}\n"
+        "train: {steps: 5, micro_batch_size: 1, num_microbatches: 4}\n"
+        "optimizer: {lr: 0.1}\n"
+        "data: {train: none.txt}\n";
+    struct traced_run traced;
+    char path[SCRATCH_PATH_BYTES];
+
+    (void)state;
+    make_run(&traced);
+    assert_int_equal(run_command(&traced, "--explain", traced.scratch.path, NULL),
+                     STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "config.yaml"));
+    scratch_path(&traced.scratch, "config.yaml", path);
+    scratch_write(path, yaml, sizeof(yaml) - 1);
+    assert_int_equal(run_command(&traced, "--explain", traced.scratch.path, NULL), STATUS_OK);
+    assert_true(file_holds(traced.stdout_path, "1f1b, pp 2, 4 micro-batches, early send on"));
+    assert_true(file_holds(traced.stdout_path, "work      20.00 ms a rank"));
+    assert_true(file_holds(traced.stdout_path, "(p-1)(F+I) = 1 x 4.00 ms = 4.00 ms"));
     scratch_remove(&traced.scratch);
 }
 
@@ -191,6 +249,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_options_it_merges_draws_and_sums),
         cmocka_unit_test(an_option_chooses_what_is_done),
+        cmocka_unit_test(each_file_has_an_option_of_its_own),
+        cmocka_unit_test(a_run_is_explained_against_the_plan_of_its_configuration),
         cmocka_unit_test(steps_limit_everything),
         cmocka_unit_test(what_cannot_be_meant_is_refused),
         cmocka_unit_test(a_run_that_was_not_traced_is_refused_with_the_key),

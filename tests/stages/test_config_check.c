@@ -273,45 +273,6 @@ static void times_and_steps_have_to_be_in_order(void **state)
     assert_non_null(strstr(status_last()->message, "5 is after trace.last_step 4"));
 }
 
-static void virtual_stages_are_refused_with_the_schedules_that_have_them(void **state)
-{
-    struct config *config = NULL;
-
-    (void)state;
-    assert_refused("--parallel.virtual_stages=2",
-                   "virtual_stages: 2 is not legal with parallel.schedule 1f1b");
-    assert_refused("--parallel.virtual_stages=2", "legal now: interleaved_1f1b");
-    assert_int_equal(config_rig_load(config_rig_legal(), "--parallel.schedule=gpipe",
-                                     "--parallel.virtual_stages=3", &config),
-                     STATUS_ERR_REFUSED);
-    assert_non_null(strstr(status_last()->message, "3 is not legal with parallel.schedule gpipe"));
-    assert_non_null(strstr(status_last()->message, "legal now: interleaved_1f1b, file:PATH"));
-}
-
-static void a_plan_from_a_file_has_as_many_chunks_as_it_says(void **state)
-{
-    struct config *config = NULL;
-
-    (void)state;
-    assert_int_equal(config_rig_load(config_rig_legal(), "--parallel.schedule=file:a/plan.csv",
-                                     "--parallel.virtual_stages=3", &config),
-                     STATUS_OK);
-    assert_int_equal(config->parallel.schedule, SCHEDULE_FILE);
-    assert_string_equal(config->parallel.schedule_file, "a/plan.csv");
-    assert_int_equal(config->parallel.virtual_stages, 3);
-    config_destroy(&config);
-    /* The last word wins whole. */
-    assert_int_equal(config_rig_load(config_rig_legal(), "--parallel.schedule=file:a/plan.csv",
-                                     "--parallel.schedule=gpipe", &config),
-                     STATUS_OK);
-    assert_int_equal(config->parallel.schedule, SCHEDULE_GPIPE);
-    assert_string_equal(config->parallel.schedule_file, "");
-    config_destroy(&config);
-    assert_refused("--parallel.schedule=file:", "interleaved_1f1b, file:PATH; found file:");
-    assert_refused("--parallel.schedule=file", "interleaved_1f1b, file:PATH; found file");
-}
-
-/* 6 layers on 4 ranks of 2 chunks: virtual stages in model order, the last ones empty. */
 static void layers_are_split_over_virtual_stages_in_model_order(void **state)
 {
     static const int64_t even[] = {1, 1, 1, 1, 1, 1, 0, 0};
@@ -432,6 +393,24 @@ static void the_batch_counts_the_replicas(void **state)
                        "most 1048576");
 }
 
+static void slices_go_with_a_schedule_that_has_them_and_whole_rows(void **state)
+{
+    static const char seq[] = "--parallel.schedule=seq1f1b";
+    struct config *config = NULL;
+
+    (void)state;
+    assert_refused("--parallel.sequence_slices=2",
+                   "parallel.sequence_slices: 2 slices go with parallel.schedule seq1f1b");
+    assert_refused("--parallel.sequence_slices=65", "parallel.sequence_slices");
+    assert_int_equal(
+        config_rig_load(config_rig_legal(), seq, "--parallel.sequence_slices=33", &config),
+        STATUS_ERR_REFUSED);
+    assert_non_null(strstr(status_last()->message, "model.seq_len 32 has no 33 slices"));
+    assert_legal(seq, "--parallel.sequence_slices=32", &config);
+    assert_int_equal(config->parallel.sequence_slices, 32);
+    config_destroy(&config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,13 +429,12 @@ int main(void)
         cmocka_unit_test(evaluation_needs_something_to_evaluate_on),
         cmocka_unit_test(shares_have_to_be_a_whole),
         cmocka_unit_test(times_and_steps_have_to_be_in_order),
-        cmocka_unit_test(virtual_stages_are_refused_with_the_schedules_that_have_them),
-        cmocka_unit_test(a_plan_from_a_file_has_as_many_chunks_as_it_says),
         cmocka_unit_test(layers_are_split_over_virtual_stages_in_model_order),
         cmocka_unit_test(shards_divide_heads_and_inner_width_or_are_refused_with_those_that_do),
         cmocka_unit_test(token_types_need_a_format_that_has_them),
         cmocka_unit_test(the_number_of_ranks_has_a_bound),
         cmocka_unit_test(the_batch_counts_the_replicas),
+        cmocka_unit_test(slices_go_with_a_schedule_that_has_them_and_whole_rows),
     };
 
     return cmocka_run_group_tests_name("config_check", tests, config_rig_open, config_rig_close);

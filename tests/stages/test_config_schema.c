@@ -105,7 +105,8 @@ static void legal_values_are_said_in_words(void **state)
     config_schema_later(config_schema_find("data", "format"), legal, sizeof(legal));
     assert_string_equal(legal, "megatron, llmc, uint16");
     config_schema_legal(config_schema_find("parallel", "schedule"), legal, sizeof(legal));
-    assert_string_equal(legal, "one of gpipe, 1f1b, interleaved_1f1b, file:PATH");
+    assert_string_equal(legal, "one of gpipe, 1f1b, interleaved_1f1b, bfs, zb_h1, zb_h2, izb, "
+                               "zb_v, v_half, v_min, seq1f1b, auto, file:PATH");
     config_schema_legal(config_schema_find("train", "recompute"), legal, sizeof(legal));
     assert_string_equal(legal,
                         "one of none, selective, full, or a list of them, one a virtual stage");

@@ -44,9 +44,9 @@ static void bench_make(struct bench *bench, const struct head_shape *shape, int 
         .device = bench->device,
     };
     arena_measure(&bench->arena, "head");
-    head_buffers_carve(&bench->head.buffers, shape, 1, &bench->arena, NULL);
+    head_buffers_carve(&bench->head.buffers, shape, 1, kernels_cpu(), &bench->arena, NULL);
     assert_int_equal(arena_allocate(&bench->arena, true), STATUS_OK);
-    head_buffers_carve(&bench->head.buffers, shape, 1, &bench->arena, NULL);
+    head_buffers_carve(&bench->head.buffers, shape, 1, kernels_cpu(), &bench->arena, NULL);
 }
 
 static void bench_free(struct bench *bench)
@@ -149,11 +149,35 @@ static void blocks_without_a_target_give_no_loss_and_no_gradient(void **state)
     bench_free(&bench);
 }
 
+/* What is planned for logits and losses follows from how many rows the kernels take at once, and from the rows. */
+static void memory_is_for_the_rows_of_a_block(void **state)
+{
+    struct kernel_ops few = *kernels_cpu();
+    const struct head_shape shape = {4096, 8, 64, 0, 1.0F}; /* a row of logits is 256 bytes */
+    size_t planned[3];
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        static const size_t rows[] = {1024, 4096, 100000};
+        struct head_buffers buffers;
+        struct arena arena;
+
+        few.head_block_rows = rows[i];
+        arena_measure(&arena, "head");
+        head_buffers_carve(&buffers, &shape, 1, &few, &arena, NULL);
+        planned[i] = arena.planned_bytes;
+    }
+    assert_int_equal(planned[1], 4 * planned[0]);
+    assert_int_equal(planned[2], planned[1]);
+    assert_true(planned[0] >= 1024 * (256 + sizeof(double) + sizeof(struct head_row)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_blocks_give_the_loss_and_gradients_of_the_double_precision_loops),
         cmocka_unit_test(blocks_without_a_target_give_no_loss_and_no_gradient),
+        cmocka_unit_test(memory_is_for_the_rows_of_a_block),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,6 +84,7 @@ static struct config model(void)
                      .tp = 2,
                      .dp = 1,
                      .virtual_stages = 1,
+                     .sequence_slices = 1,
                      .layers_per_stage = {3, 2},
                      .sequence_parallel = true},
         .train = {.micro_batch_size = 2, .num_microbatches = MICROBATCHES},

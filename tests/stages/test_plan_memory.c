@@ -97,6 +97,28 @@ static void what_two_stages_hold_is_counted_by_hand(void **state)
     release(&job);
 }
 
+/* Two slices of 16 positions. Each stage has slices of two micro-batches on their way: forward F0.0 F0.1 F1.0
+ * before B0.1, F1.0 before B0.0. Stage 0 has three slices at once, stage 1 two, but F1.0 is asked for before the
+ * oldest input, that of 0.0, is read for the last time: three, and two more. */
+static void keys_of_slices_are_counted_by_hand(void **state)
+{
+    const size_t keys = (size_t)2 * TOKENS; /* K and V of a layer */
+    struct job job;
+
+    (void)state;
+    make("--parallel.schedule=seq1f1b", "--parallel.sequence_slices=2", &job);
+    for (int32_t rank = 0; rank < 2; rank++) {
+        const size_t *bytes = job.memory.ranks[rank].bytes;
+
+        assert_int_equal(bytes[MEMORY_KEYS], 2 * 2 * keys * 4);
+        assert_int_equal(bytes[MEMORY_KEY_SUMS], 2 * keys * 4);
+        assert_int_equal(bytes[MEMORY_OUT], 4 * TOKENS / 2);
+    }
+    assert_int_equal(job.memory.ranks[0].bytes[MEMORY_LANDING], 3 * 4 * TOKENS / 2);
+    assert_int_equal(job.memory.ranks[1].bytes[MEMORY_LANDING], (3 + 2) * 4 * TOKENS / 2);
+    release(&job);
+}
+
 /* Each set that is opened has two steps' buffers; a rank between the ends has none, and one that is both
  * ends has all four kinds. */
 static void data_buffers_are_counted_for_each_set_and_end(void **state)
@@ -362,6 +384,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_two_stages_hold_is_counted_by_hand),
+        cmocka_unit_test(keys_of_slices_are_counted_by_hand),
         cmocka_unit_test(data_buffers_are_counted_for_each_set_and_end),
         cmocka_unit_test(sixteen_bits_have_main_params_beside_the_model),
         cmocka_unit_test(gradient_descent_has_one_moment),

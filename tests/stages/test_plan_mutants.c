@@ -17,9 +17,9 @@
 
 #include <cmocka.h>
 
-#include "scheduler/landing.h"
 #include "scheduler/lower.h"
 #include "tests/scheduler/plan_fixture.h"
+#include "tests/stages/landing.h"
 #include "tests/stages/mutant.h"
 #include "tests/stages/mutant_run.h"
 #include "tests/stages/mutant_verdict.h"

@@ -26,7 +26,12 @@ static struct config small_job(int64_t pp)
                   .max_positions = 8,
                   .vocab_size = 16,
                   .tied_embeddings = true},
-        .parallel = {.pp = pp, .tp = 1, .dp = 1, .virtual_stages = 1, .layers_per_stage = {1, 1}},
+        .parallel = {.pp = pp,
+                     .tp = 1,
+                     .dp = 1,
+                     .virtual_stages = 1,
+                     .sequence_slices = 1,
+                     .layers_per_stage = {1, 1}},
         .train = {.micro_batch_size = 1, .num_microbatches = 4},
     };
 }
@@ -83,8 +88,10 @@ static json_t *json_of(const struct config *config)
     struct plan_costs costs;
     struct plan_report report;
     struct plan_traffic traffic;
+    const struct plan_costs_request asked = {.uniform = {1.0, 1.0, 1.0, 0.0}};
     struct plan_print print = {.compute = compute,
                                .lowered = lowered,
+                               .costs = &asked,
                                .report = &report,
                                .traffic = &traffic,
                                .F = 1.0,

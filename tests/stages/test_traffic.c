@@ -38,7 +38,12 @@ static struct config model(int64_t pp, int64_t tp, int64_t dp)
                   .max_positions = 8,
                   .vocab_size = 100,
                   .tied_embeddings = true},
-        .parallel = {.pp = pp, .tp = tp, .dp = dp, .virtual_stages = 1, .layers_per_stage = {5}},
+        .parallel = {.pp = pp,
+                     .tp = tp,
+                     .dp = dp,
+                     .virtual_stages = 1,
+                     .sequence_slices = 1,
+                     .layers_per_stage = {5}},
         .train = {.micro_batch_size = 2, .num_microbatches = MICROBATCHES},
     };
 

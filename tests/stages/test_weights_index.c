@@ -29,7 +29,9 @@ static const struct config_model model = {.num_layers = 3,
 
 static void export_index(const struct config_model *of, int32_t stages, const int32_t *stage_of)
 {
-    struct config config = {.model = *of, .train = {.micro_batch_size = 1}, .parallel = {.tp = 1}};
+    struct config config = {.model = *of,
+                            .train = {.micro_batch_size = 1},
+                            .parallel = {.tp = 1, .sequence_slices = 1}};
     struct model_shape shape;
     struct weights_index index = {
         .stages = stages, .stage_of = stage_of, .shape = &shape, .model = of};

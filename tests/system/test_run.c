@@ -146,7 +146,7 @@ static void test_trace_and_evaluation_change_no_number(void **state)
     (void)state;
     train("plain", "--parallel.pp=3");
     train("traced", "--parallel.pp=3 --trace.enabled=true");
-    train("evaluated", "--parallel.pp=3 --train.eval_every=1");
+    train("evaluated", "--parallel.pp=3 --train.eval_every=1 --trace.enabled=true");
     assert_same_metrics("plain", "traced");
     assert_same_metrics("plain", "evaluated");
     assert_true(job_has(&job, "traced/trace/rank-2.json"));
@@ -155,6 +155,16 @@ static void test_trace_and_evaluation_change_no_number(void **state)
     job_assert_exit(&job, 0);
     assert_true(job_has(&job, "traced/timeline.svg"));
     assert_true(job_has(&job, "traced/trace/trace.json"));
+    assert_true(job_has(&job, "traced/timeline.html"));
+    job_assert_prints(&job, "critical path, ");
+    job_run(&job, "exec \"$WEIR\" trace \"$DIR/traced\" --explain");
+    job_assert_exit(&job, 0);
+    job_assert_prints(&job, "(p-1)(F+I) = 2 x ");
+    /* Five evaluations, each a span of every rank; of their actions none. */
+    job_run(&job, "cat \"$DIR\"/evaluated/trace/rank-*.json | grep -c '\"cat\":\"evaluate\"'");
+    job_assert_prints(&job, "15");
+    job_run(&job, "cat \"$DIR\"/evaluated/trace/rank-*.json | grep -c '\"evaluation\":1'");
+    job_assert_prints(&job, "0");
 }
 
 static void test_a_finished_run_says_so_and_overwrite_starts_again(void **state)

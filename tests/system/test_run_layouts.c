@@ -109,6 +109,10 @@ static void test_the_console_has_one_whole_line_a_step_with_the_global_loss(void
         "--parallel.schedule=interleaved_1f1b --parallel.virtual_stages=2",
         "--parallel.pp=4 --parallel.dp=2 --train.num_microbatches=2 --overwrite "
         "--parallel.schedule=interleaved_1f1b --parallel.virtual_stages=2",
+        "--parallel.pp=3 --overwrite --parallel.schedule=zb_v --parallel.virtual_stages=2",
+        "--parallel.pp=2 --parallel.dp=2 --train.num_microbatches=2 --overwrite "
+        "--parallel.schedule=v_half --parallel.virtual_stages=2",
+        "--parallel.pp=3 --overwrite --parallel.schedule=zb_h2",
         "--parallel.tp=2 --overwrite",
         "--parallel.pp=2 --parallel.tp=2 --parallel.dp=2 --train.num_microbatches=2 --overwrite",
     };

@@ -43,6 +43,9 @@ void attention_case_run(const struct kernel_ops *ops, struct attention_case *c,
 void attention_case_check(const struct kernel_ops *ops, struct attention_case *c,
                           struct stream *stream, double unit);
 
+/* Compares what is in it, as attention_case_check() does behind its run. */
+void attention_case_compare(const struct kernel_ops *ops, struct attention_case *c, double unit);
+
 /* All shapes and formats, of every variant: its first team as attention_case_check(), and the bits of
  * the others against that one's. */
 void attention_case_check_shapes(const struct attention_dropout *dropout, double unit);

@@ -1,10 +1,11 @@
 /*
- * head_stream -- the tables of kernels that the tests of the head are about, and streams for them. Linked for the CPU
+ * head_stream -- the tables of kernels that the tests of the head and of projections are about, and streams for them. Linked for the CPU
  * here and for the emulated GPU in tests/emulated. Every failure is a cmocka failure.
  */
 #ifndef TESTS_TENSOR_HEAD_STREAM_H
 #define TESTS_TENSOR_HEAD_STREAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "tensor/dtype.h"
@@ -32,6 +33,9 @@ size_t head_most_rows(void);
 
 /* By how much of itself a dlogit may be off because it is kept in `type`; 0 where it is kept in fp32. */
 double head_dlogits_rounding(enum dtype type);
+
+/* Whether a product may end in what comes behind it, before it is rounded. */
+bool head_has_epilogues(void);
 
 #ifdef __cplusplus
 }

@@ -32,6 +32,9 @@ typedef enum {
     CUBLASLT_PRODUCT_ATTRIBUTES(FAKE_VALUE)
 } cublasLtMatmulDescAttributes_t;
 typedef enum {
+    CUBLASLT_EPILOGUES(FAKE_VALUE)
+} cublasLtEpilogue_t;
+typedef enum {
     CUBLASLT_PREFERENCE_ATTRIBUTES(FAKE_VALUE)
 } cublasLtMatmulPreferenceAttributes_t;
 enum {

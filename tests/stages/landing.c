@@ -1,4 +1,4 @@
-#include "scheduler/landing.h"
+#include "tests/stages/landing.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +88,7 @@ enum status landing_number(struct plan *lowered)
 
     if (!landings_init(&landings, lowered)) {
         landings_release(&landings);
-        return status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %d landing counts",
+        return status_fail(STATUS_ERR_NO_MEMORY, "test: no memory for %d landing counts",
                            plan_stages(lowered));
     }
     for (rank = 0; rank < lowered->shape.ranks; rank++) {
