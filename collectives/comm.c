@@ -205,9 +205,9 @@ void comm_close(struct comm **comm)
 
 char comm_direction_letter(int32_t direction)
 {
-    static const char letters[COMM_DIRECTIONS] = {'F', 'B', 'E'};
+    static const char letters[] = "?FBE";
 
-    return direction >= 0 && direction < COMM_DIRECTIONS ? letters[direction] : '?';
+    return letters[direction >= 0 && direction < COMM_DIRECTIONS ? direction + 1 : 0];
 }
 
 const char *comm_lane_name(const struct lane *lane, char *text)

@@ -193,26 +193,33 @@ static void *on_device(const struct comm_piece *piece, size_t first)
     return (unsigned char *)piece->data + first * piece->elem_bytes;
 }
 
+static enum status copy_piece(const struct group *group, const struct comm_piece *piece, bool whole,
+                              bool back)
+{
+    const struct comm_staged *comm = of(group->comm);
+    size_t first = 0;
+    size_t elems = piece->elems;
+    void *host = NULL;
+    void *device = NULL;
+
+    if (!whole) {
+        comm_slice(piece->elems, group->count, group->index, &first, &elems);
+    }
+    if (elems == 0) {
+        return STATUS_OK;
+    }
+    host = on_host(comm, piece, first);
+    device = on_device(piece, first);
+    return device_copy(comm->device, back ? device : host, back ? host : device,
+                       elems * piece->elem_bytes);
+}
+
 /* The whole of each piece, or the slice of this member alone, to the host or back. */
 static enum status copy_pieces(const struct group *group, const struct comm_piece *pieces,
                                int32_t count, bool whole, bool back)
 {
-    const struct comm_staged *comm = of(group->comm);
-
     for (int32_t i = 0; i < count; i++) {
-        size_t first = 0;
-        size_t elems = pieces[i].elems;
-
-        if (!whole) {
-            comm_slice(pieces[i].elems, group->count, group->index, &first, &elems);
-        }
-        if (elems > 0) {
-            void *host = on_host(comm, &pieces[i], first);
-            void *device = on_device(&pieces[i], first);
-
-            TRY(device_copy(comm->device, back ? device : host, back ? host : device,
-                            elems * pieces[i].elem_bytes));
-        }
+        TRY(copy_piece(group, &pieces[i], whole, back));
     }
     return STATUS_OK;
 }

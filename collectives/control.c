@@ -274,6 +274,27 @@ enum status control_reduce(struct control *control, const struct control_round *
     return STATUS_OK;
 }
 
+enum status control_measure_clock(struct control *control, int64_t deadline_ns,
+                                  struct control_clock *clock_out)
+{
+    struct control_clock clock = {.differs = false};
+
+    if (control->link != NULL && control->config.rank != 0) {
+        enum status status = desk_await_clock(&control->desk, deadline_ns, &clock);
+
+        if (status == STATUS_ERR_TIMEOUT) {
+            return status_fail(status,
+                               "rank 0 did not answer in time when its clock was asked for");
+        }
+        if (status == STATUS_ERR_CANCELLED && !desk_is_aborted(&control->desk)) {
+            return status_note(status, "measuring the clock: cancelled");
+        }
+        TRY(status);
+    }
+    *clock_out = clock;
+    return STATUS_OK;
+}
+
 void control_progress(struct control *control, const struct control_progress *progress)
 {
     desk_set_progress(&control->desk, progress);

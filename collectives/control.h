@@ -10,6 +10,7 @@
  *                         bytes (the plan) reach everybody
  *     BARRIER, STEP       a round: every rank gives values by key, all get the reduced ones
  *     HEARTBEAT           every heartbeat_s, with the main thread's progress and its device's, both ways
+ *     CLOCK               how far apart the clocks of two hosts are, for the trace: ping-pongs with rank 0
  *     STOP                a signal somewhere: the answer of the next STEP tells all ranks
  *     ABORT               a failure somewhere: every rank is cancelled, with the cause
  *     BYE                 a rank leaves in order
@@ -33,7 +34,7 @@ extern "C" {
 
 struct control;
 
-#define CONTROL_VERSION            1
+#define CONTROL_VERSION            2
 #define CONTROL_TEXT_BYTES         512 /* of a cause, a note, a name; longer text is cut */
 #define CONTROL_WELCOME_MOST_BYTES (1 << 20)
 #define CONTROL_KEYS_MOST          4096
@@ -65,6 +66,9 @@ typedef void (*control_describe_fn)(void *context, int32_t rank,
  * that `cancel` cannot reach (comm_abort). */
 typedef void (*control_abort_fn)(void *context);
 
+/* Reads the clock of this rank, as clock_now_ns(). Called on its control thread. */
+typedef int64_t (*control_now_fn)(void *context);
+
 struct control_config {
     const char *job_directory; /* borrows until control_open() returns */
     int32_t rank;
@@ -83,7 +87,9 @@ struct control_config {
     control_describe_fn describe; /* may be NULL */
     control_abort_fn on_abort;    /* may be NULL */
     control_look_fn look;         /* NULL: there is no device to look at */
-    void *context;                /* for all three */
+    control_now_fn
+        now; /* NULL: clock_now_ns(). For tests: a clock of this rank's own, as on another host */
+    void *context; /* for all four */
 };
 
 /* Starts the control thread and blocks until every rank has said HELLO and WELCOME is here. A
@@ -137,6 +143,22 @@ struct control_answer {
  * round whose shape was seen before. */
 enum status control_reduce(struct control *control, const struct control_round *round,
                            struct control_answer *answer, int64_t deadline_ns);
+
+/* A rank's clock beside rank 0's. */
+struct control_clock {
+    bool differs;           /* false: both read the same clock, and the rest is 0 */
+    int64_t at_ns;          /* of this rank's clock: when it was measured */
+    int64_t offset_ns;      /* rank 0's clock is so far ahead of this rank's; below 0: behind */
+    int64_t uncertainty_ns; /* and no more than this away from that */
+};
+
+#define CONTROL_CLOCK_ROUNDS 32 /* ping-pongs of a measurement; the quickest counts */
+
+/* Measures the clock of this rank, between steps. Nothing is sent where rank 0 reads the same clock, which
+ * all processes of a host do. Blocks until it is done; STATUS_ERR_TIMEOUT at the deadline, after an abort as
+ * control_reduce(). */
+enum status control_measure_clock(struct control *control, int64_t deadline_ns,
+                                  struct control_clock *clock_out);
 
 /* Tells the control thread what the main thread does; a store, no syscall. */
 void control_progress(struct control *control, const struct control_progress *progress);

@@ -8,43 +8,13 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "collectives/control_message.h"
-#include "collectives/coordinator.h"
-#include "collectives/message.h"
-#include "collectives/wire.h"
+#include "collectives/control_link_state.h"
 
 #define LETTERS_MOST      16
 #define FAREWELL_NS       (2 * CLOCK_SECOND) /* for BYE, or an own ABORT, to be answered */
 #define FAREWELL_MS       500                /* for what was said last to leave this process */
 #define SOCKET_NAME       "control"
-#define PATH_MOST_BYTES   (WIRE_PATH_MOST + 1)
 #define NAME_OF_RANK_ZERO 128
-
-struct control_link {
-    const struct control_config *config;
-    struct desk *desk;
-    pthread_t thread;
-    char path[PATH_MOST_BYTES];
-    char endpoint[WIRE_ENDPOINT_BYTES];
-    struct wire_hub *hub;
-    struct wire *wire;
-    struct message_pack *pack;
-    struct message_view *view;
-    struct coordinator *coordinator; /* rank 0 only */
-    struct control_place host;       /* rank 0's process, as it told; pid 0 before */
-    uint64_t job;                    /* 0 before the coordinator's first word */
-    int64_t opened_ns;
-    int64_t heard_ns; /* from the coordinator */
-    int64_t turned_ns;
-    int64_t next_beat_ns;
-    int32_t device; /* what the device was at, as last seen, and when that changed */
-    bool inside;
-    int64_t device_ns;
-    int64_t farewell_ns; /* when BYE, or an own ABORT, was said; 0 before */
-    bool stop_sent;
-    bool farewell_heard;
-    bool abort_called; /* config->on_abort */
-};
 
 static void abort_for_rank_zero(struct control_link *link, const char *why, double seconds)
 {
@@ -71,10 +41,9 @@ static enum status open_wires(struct control_link *link)
                                      .most_bytes = MESSAGE_MOST_BYTES,
                                      .most_letters = LETTERS_MOST,
                                      .watched = link->config->rank != 0};
-    struct control_place here;
 
-    control_place_here(&here);
-    (void)snprintf(name, sizeof(name), "r%d.%" PRId64, (int)link->config->rank, here.pid);
+    control_place_here(&link->here);
+    (void)snprintf(name, sizeof(name), "r%d.%" PRId64, (int)link->config->rank, link->here.pid);
     TRY(message_pack_create(&link->pack));
     TRY(message_view_create(&link->view));
     TRY(wire_hub_open(&link->hub));
@@ -95,8 +64,7 @@ static void close_wires(struct control_link *link)
     message_pack_destroy(&link->pack);
 }
 
-/* Sends the pack. STATUS_IN_PROGRESS where the queue is full: the coordinator does not read. */
-static enum status send_pack(struct control_link *link)
+enum status control_link_send(struct control_link *link)
 {
     const void *bytes = NULL;
     size_t size = 0;
@@ -105,7 +73,7 @@ static enum status send_pack(struct control_link *link)
     return wire_send(link->wire, NULL, bytes, size);
 }
 
-static void begin(struct control_link *link, enum control_kind kind)
+void control_link_begin(struct control_link *link, enum control_kind kind)
 {
     control_head_put(link->pack, kind, link->job, link->config->rank);
 }
@@ -119,23 +87,23 @@ static void abort_own(struct control_link *link, enum status status)
                    status_last()->message);
     (void)desk_abort(link->desk, &cause, true);
     if (link->wire != NULL && link->job != 0) {
-        begin(link, CONTROL_KIND_ABORT);
+        control_link_begin(link, CONTROL_KIND_ABORT);
         control_cause_put(link->pack, &cause);
-        (void)send_pack(link);
+        (void)control_link_send(link);
     }
 }
 
 static enum status say_hello(struct control_link *link)
 {
     struct control_hello hello = {.world = link->config->world,
-                                  .config_hash = link->config->config_hash};
+                                  .config_hash = link->config->config_hash,
+                                  .place = link->here};
 
     (void)snprintf(hello.variant, sizeof(hello.variant), "%s", link->config->variant);
     (void)snprintf(hello.device, sizeof(hello.device), "%s", link->config->device);
-    control_place_here(&hello.place);
-    begin(link, CONTROL_KIND_HELLO);
+    control_link_begin(link, CONTROL_KIND_HELLO);
     control_hello_put(link->pack, &hello);
-    return send_pack(link);
+    return control_link_send(link);
 }
 
 static enum status hear_welcome(struct control_link *link)
@@ -164,6 +132,7 @@ static enum status hear_abort(struct control_link *link)
 static enum status hear_letter(struct control_link *link, const struct wire_letter *letter)
 {
     struct control_head head;
+    int64_t come_ns = link->probe.awaited ? control_link_now(link) : 0;
 
     TRY(message_view_open(link->view, letter->body, letter->size, "rank 0"));
     TRY(control_head_get(link->view, &head));
@@ -181,6 +150,8 @@ static enum status hear_letter(struct control_link *link, const struct wire_lett
         return hear_welcome(link);
     case CONTROL_KIND_ANSWER:
         return desk_lay_answer(link->desk, link->view);
+    case CONTROL_KIND_CLOCK:
+        return control_link_hear_clock(link, come_ns);
     case CONTROL_KIND_ABORT:
         return hear_abort(link);
     case CONTROL_KIND_BYE:
@@ -267,9 +238,9 @@ static enum status send_orders(struct control_link *link, const struct desk_orde
         return STATUS_OK; /* nobody there yet who could take them */
     }
     if (orders->stop_signal != 0 && !link->stop_sent) {
-        begin(link, CONTROL_KIND_STOP);
+        control_link_begin(link, CONTROL_KIND_STOP);
         message_put_int(link->pack, "signal", orders->stop_signal);
-        status = send_pack(link);
+        status = control_link_send(link);
         link->stop_sent = status == STATUS_OK;
     }
     if (status >= 0 && orders->part != NULL && !orders->aborted) {
@@ -278,23 +249,29 @@ static enum status send_orders(struct control_link *link, const struct desk_orde
             desk_mark_sent(link->desk);
         }
     }
+    if (status >= 0 && orders->clock_asked != link->probe_asked) {
+        control_link_ask_clock(link, orders->clock_asked);
+    }
+    if (status >= 0 && !orders->aborted) {
+        status = control_link_ping(link);
+    }
     if (status >= 0 && now_ns >= link->next_beat_ns) {
         struct control_beat beat = orders->beat;
 
         look_at_device(link, &beat, now_ns);
-        begin(link, CONTROL_KIND_HEARTBEAT);
+        control_link_begin(link, CONTROL_KIND_HEARTBEAT);
         control_beat_put(link->pack, &beat);
-        status = send_pack(link);
+        status = control_link_send(link);
         link->next_beat_ns = now_ns + (int64_t)(link->config->heartbeat_s * (double)CLOCK_SECOND);
     }
     if (status >= 0 && link->farewell_ns == 0 && orders->aborted && orders->abort_is_own) {
-        begin(link, CONTROL_KIND_ABORT);
+        control_link_begin(link, CONTROL_KIND_ABORT);
         control_cause_put(link->pack, &orders->cause);
-        status = send_pack(link);
+        status = control_link_send(link);
         link->farewell_ns = now_ns;
     } else if (status >= 0 && link->farewell_ns == 0 && orders->closing && !orders->aborted) {
-        begin(link, CONTROL_KIND_BYE);
-        status = send_pack(link);
+        control_link_begin(link, CONTROL_KIND_BYE);
+        status = control_link_send(link);
         link->farewell_ns = now_ns;
     }
     return status;
@@ -344,7 +321,7 @@ static enum status await(struct control_link *link, const struct desk_orders *or
     int64_t due_ns =
         orders->closing || orders->aborted ? now_ns + CANCEL_POLL_NS : link->next_beat_ns;
 
-    if (link->job == 0) {
+    if (link->job == 0 || link->probe.left > 0) {
         due_ns = now_ns + CANCEL_POLL_NS;
     }
     if (link->coordinator != NULL) {

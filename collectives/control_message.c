@@ -4,7 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/control_clock.h"
 #include "collectives/process_watch.h"
+
+/* No clock says more: sums and differences of two times fit. */
+#define MOST_NS (INT64_C(1) << 60)
 
 static const char *const words[] = {
 #define X(name, word) [CONTROL_KIND_##name] = (word),
@@ -76,6 +80,7 @@ void control_place_here(struct control_place *place)
     }
     place->pid = (int64_t)getpid();
     place->space = process_space();
+    place->clock = control_clock_name();
 }
 
 void control_place_put(struct message_pack *pack, const struct control_place *place)
@@ -83,13 +88,15 @@ void control_place_put(struct message_pack *pack, const struct control_place *pl
     message_put_text(pack, "host", place->host);
     message_put_int(pack, "pid", place->pid);
     message_put_uint(pack, "space", place->space);
+    message_put_uint(pack, "clock", place->clock);
 }
 
 enum status control_place_get(const struct message_view *view, struct control_place *place)
 {
     TRY(message_get_text(view, "host", place->host, sizeof(place->host)));
     TRY(message_get_int(view, "pid", 1, INT32_MAX, &place->pid));
-    return message_get_uint(view, "space", &place->space);
+    TRY(message_get_uint(view, "space", &place->space));
+    return message_get_uint(view, "clock", &place->clock);
 }
 
 void control_hello_put(struct message_pack *pack, const struct control_hello *hello)
@@ -255,4 +262,28 @@ enum status control_outcome_get(const struct message_view *view, struct control_
         return STATUS_OK;
     }
     return message_get_doubles(view, "numbers", numbers, (size_t)key_count);
+}
+
+void control_ping_put(struct message_pack *pack, uint64_t number)
+{
+    message_put_uint(pack, "number", number);
+}
+
+enum status control_ping_get(const struct message_view *view, uint64_t *number_out)
+{
+    return message_get_uint(view, "number", number_out);
+}
+
+void control_pong_put(struct message_pack *pack, const struct control_pong *pong)
+{
+    message_put_uint(pack, "number", pong->number);
+    message_put_int(pack, "heard_ns", pong->heard_ns);
+    message_put_int(pack, "said_ns", pong->said_ns);
+}
+
+enum status control_pong_get(const struct message_view *view, struct control_pong *pong)
+{
+    TRY(message_get_uint(view, "number", &pong->number));
+    TRY(message_get_int(view, "heard_ns", -MOST_NS, MOST_NS, &pong->heard_ns));
+    return message_get_int(view, "said_ns", pong->heard_ns, MOST_NS, &pong->said_ns);
 }

@@ -30,6 +30,7 @@ extern "C" {
     X(WELCOME, "WELCOME")     /* the coordinator, once: all are here       */ \
     X(ROUND, "ROUND")         /* a rank gives its values                   */ \
     X(ANSWER, "ANSWER")       /* the coordinator: what they have become    */ \
+    X(CLOCK, "CLOCK")         /* both ways: a ping of a rank, its answer   */ \
     X(STOP, "STOP")           /* a rank was asked to end after this step   */ \
     X(ABORT, "ABORT")         /* both ways: it is over, and why            */ \
     X(BYE, "BYE")             /* a rank leaves; the coordinator has heard  */
@@ -60,6 +61,7 @@ struct control_place {
     char host[CONTROL_HOST_BYTES];
     int64_t pid;
     uint64_t space; /* process_space(): within it the pid means something */
+    uint64_t clock; /* control_clock_name(): with the same name, times mean the same */
 };
 
 /* This process. */
@@ -133,6 +135,18 @@ void control_outcome_put(struct message_pack *pack, const struct control_outcome
 /* `numbers` gets exactly `key_count` values where the round went well. */
 enum status control_outcome_get(const struct message_view *view, struct control_outcome *outcome,
                                 double *numbers, int32_t key_count);
+
+/* CLOCK; a rank's ping has the number alone. */
+struct control_pong {
+    uint64_t number;  /* of the ping that is answered */
+    int64_t heard_ns; /* of rank 0's clock: when the ping came, */
+    int64_t said_ns;  /* and when the answer left; not before */
+};
+
+void control_ping_put(struct message_pack *pack, uint64_t number);
+enum status control_ping_get(const struct message_view *view, uint64_t *number_out);
+void control_pong_put(struct message_pack *pack, const struct control_pong *pong);
+enum status control_pong_get(const struct message_view *view, struct control_pong *pong);
 
 #ifdef __cplusplus
 }

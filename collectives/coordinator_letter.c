@@ -251,6 +251,18 @@ static enum status on_beat(struct coordinator *coordinator, struct member *membe
     return STATUS_OK;
 }
 
+/* Nothing of it is kept: who asked knows when. */
+static enum status on_clock(struct coordinator *coordinator, struct member *member)
+{
+    struct control_pong pong = {.heard_ns = clock_now_ns()};
+
+    TRY(control_ping_get(coordinator->view, &pong.number));
+    coordinator_begin(coordinator, CONTROL_KIND_CLOCK);
+    pong.said_ns = clock_now_ns();
+    control_pong_put(coordinator->pack, &pong);
+    return coordinator_send(coordinator, &member->route, member);
+}
+
 /* A letter of a member. What it fails with is that member's fault. */
 static enum status on_member(struct coordinator *coordinator, const struct control_head *head,
                              int64_t now_ns)
@@ -269,6 +281,8 @@ static enum status on_member(struct coordinator *coordinator, const struct contr
         TRY(control_part_get(coordinator->view, head->rank, coordinator->round));
         member->in_round = true;
         return check_round(coordinator);
+    case CONTROL_KIND_CLOCK:
+        return on_clock(coordinator, member);
     case CONTROL_KIND_STOP:
         return on_stop(coordinator);
     case CONTROL_KIND_ABORT:

@@ -194,6 +194,29 @@ enum status desk_await_answer(struct desk *desk, int64_t deadline_ns,
     return aborted ? desk_tell_abort(desk) : status;
 }
 
+enum status desk_await_clock(struct desk *desk, int64_t deadline_ns, struct control_clock *clock)
+{
+    enum status status = STATUS_OK;
+
+    lock(desk);
+    uint64_t asked = ++desk->clock_asked;
+
+    (void)pthread_mutex_unlock(&desk->mutex);
+    desk_wake(desk);
+    lock(desk);
+    while (status == STATUS_OK && desk->clock_answered != asked && !desk->aborted) {
+        status = wait_change(desk, deadline_ns);
+    }
+    bool aborted = desk->aborted;
+
+    if (desk->clock_answered == asked && !aborted) {
+        *clock = desk->clock;
+        status = STATUS_OK;
+    }
+    (void)pthread_mutex_unlock(&desk->mutex);
+    return aborted ? desk_tell_abort(desk) : status;
+}
+
 void desk_set_progress(struct desk *desk, const struct control_progress *progress)
 {
     int64_t place =
@@ -262,6 +285,7 @@ void desk_take_orders(struct desk *desk, struct desk_orders *orders)
         orders->part = desk->part;
         orders->part_bytes = desk->part_bytes;
     }
+    orders->clock_asked = desk->clock_asked;
     orders->aborted = desk->aborted;
     orders->abort_is_own = desk->abort_is_own;
     orders->closing = desk->closing;
@@ -297,6 +321,16 @@ enum status desk_lay_welcome(struct desk *desk, uint64_t job, const void *bytes,
     desk->welcomed = true;
     unlock(desk);
     return STATUS_OK;
+}
+
+void desk_lay_clock(struct desk *desk, uint64_t asked, const struct control_clock *clock)
+{
+    lock(desk);
+    if (asked == desk->clock_asked) {
+        desk->clock = *clock;
+        desk->clock_answered = asked;
+    }
+    unlock(desk);
 }
 
 enum status desk_lay_answer(struct desk *desk, const struct message_view *view)

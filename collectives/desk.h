@@ -37,7 +37,6 @@ struct desk {
 
     pthread_mutex_t mutex; /* protects what follows, down to the atomics */
     pthread_cond_t changed;
-    bool welcomed;
     uint64_t job;  /* known once welcomed */
     void *welcome; /* owns; NULL for rank 0, which has its own */
     size_t welcome_bytes;
@@ -45,12 +44,16 @@ struct desk {
     const void *part; /* the round's message; borrows from the main thread until it is sent */
     size_t part_bytes;
     int32_t key_count; /* of the round that is laid */
-    double *numbers;   /* (number_capacity) of the answer; owns */
     int32_t number_capacity;
+    double *numbers; /* (number_capacity) of the answer; owns */
     struct control_outcome outcome;
     bool aborted;
     bool abort_is_own; /* this process raised it; the coordinator is to be told */
     struct control_cause cause;
+    uint64_t clock_asked;    /* measurements that the main thread has asked for, */
+    uint64_t clock_answered; /* and the last of them that is there: */
+    struct control_clock clock;
+    bool welcomed;
     bool closing; /* the main thread wants to leave */
     bool ended;   /* the control thread does nothing more */
 
@@ -97,6 +100,10 @@ enum status desk_lay_round(struct desk *desk, const void *part, size_t part_byte
 enum status desk_await_answer(struct desk *desk, int64_t deadline_ns,
                               struct control_outcome *outcome, double *numbers);
 
+/* Asks for the clock beside rank 0's, and blocks until it is there. A measurement that an earlier call gave
+ * up is given up by the control thread, too. */
+enum status desk_await_clock(struct desk *desk, int64_t deadline_ns, struct control_clock *clock);
+
 /* The status of an aborted job for whoever waited in vain, with the cause as message. */
 enum status desk_tell_abort(struct desk *desk);
 
@@ -112,6 +119,7 @@ void desk_leave(struct desk *desk);
 struct desk_orders {
     const void *part; /* a round to be sent, or NULL */
     size_t part_bytes;
+    uint64_t clock_asked; /* the last measurement that was asked for; 0: none was */
     bool aborted;
     bool abort_is_own;
     struct control_cause cause;
@@ -128,6 +136,9 @@ void desk_mark_sent(struct desk *desk);
 
 /* Copies the welcome; `bytes` NULL where the process has it. */
 enum status desk_lay_welcome(struct desk *desk, uint64_t job, const void *bytes, size_t size);
+
+/* The measurement that was asked for as number `asked`; nobody waits for one of another number. */
+void desk_lay_clock(struct desk *desk, uint64_t asked, const struct control_clock *clock);
 
 /* Reads an ANSWER into the desk. */
 enum status desk_lay_answer(struct desk *desk, const struct message_view *view);

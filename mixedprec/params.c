@@ -297,16 +297,20 @@ static enum status draw(struct param *param, uint64_t seed, size_t first, size_t
     return STATUS_OK;
 }
 
+static enum status draw_runs(struct param *param, uint64_t seed)
+{
+    for (int64_t r = 0; r < param_runs(param); r++) {
+        struct param_run run = param_run_at(param, r);
+
+        TRY(draw(param, seed, run.here, run.whole, run.elems));
+    }
+    return STATUS_OK;
+}
+
 enum status params_initialize(struct params *params, uint64_t seed)
 {
     for (int32_t i = 0; i < params->count; i++) {
-        struct param *param = &params->table[i];
-
-        for (int64_t r = 0; r < param_runs(param); r++) {
-            struct param_run run = param_run_at(param, r);
-
-            TRY(draw(param, seed, run.here, run.whole, run.elems));
-        }
+        TRY(draw_runs(&params->table[i], seed));
     }
     return STATUS_OK;
 }

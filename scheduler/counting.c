@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "scheduler/generate.h"
-#include "scheduler/plan_index.h"
+#include "scheduler/plan_check.h"
 #include "scheduler/sequences.h"
 
 /* Buffers of one kind in one chunk. */
@@ -176,9 +176,10 @@ static enum status count_line(const struct counting *counting, int32_t rank, int
     return STATUS_OK;
 }
 
-enum status counting_run(const struct plan *compute, const int32_t *stage_of, struct plan *lowered,
-                         int32_t *most_out)
+enum status counting_run(struct line_source *lines, const int32_t *stage_of, const bool *wanted,
+                         struct plan *lowered, int32_t *most_out)
 {
+    const struct plan *compute = lines->plan;
     struct counting counting = {.compute = compute, .stage_of = stage_of, .lowered = lowered};
     size_t v = (size_t)compute->shape.virtual_stages;
     enum status status = STATUS_OK;
@@ -192,7 +193,10 @@ enum status counting_run(const struct plan *compute, const int32_t *stage_of, st
                            compute->shape.microbatches);
     }
     for (int32_t rank = 0; rank < compute->shape.ranks && status == STATUS_OK; rank++) {
-        status = count_line(&counting, rank, &most_out[rank]);
+        if (wanted == NULL || wanted[rank]) {
+            status = line_source_get(lines, rank);
+            status = status < 0 ? status : count_line(&counting, rank, &most_out[rank]);
+        }
     }
     free(counting.chunks);
     free(counting.seen);

@@ -13,17 +13,18 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "scheduler/line_source.h"
 #include "scheduler/plan.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* `stage_of` is [rank · v + chunk]. Checks each line as plan_check_line() does, writes the buffers of
+/* `stage_of` is [rank · v + chunk]; `wanted` is [rank], the lines to count, or NULL for all. Checks each line as plan_check_line() does, writes the buffers of
  * its chunks into `lowered`, and how many actions it becomes at most into most_out[rank].
  * STATUS_ERR_REFUSED names rank, index and action. */
-enum status counting_run(const struct plan *compute, const int32_t *stage_of, struct plan *lowered,
-                         int32_t *most_out);
+enum status counting_run(struct line_source *lines, const int32_t *stage_of, const bool *wanted,
+                         struct plan *lowered, int32_t *most_out);
 
 #ifdef __cplusplus
 }

@@ -76,11 +76,11 @@ static enum status check_action(const struct plan *plan, int32_t rank, int32_t i
     return STATUS_OK;
 }
 
-static enum status check_line(const struct plan *plan, int32_t rank)
+enum status gathering_check_line(const struct plan *plan, int32_t rank)
 {
     int32_t last = ACTION_NONE;
 
-    for (int32_t i = 0; i < plan->lines[rank].count; i++) {
+    for (int32_t i = 0; plan_gathers(plan) && i < plan->lines[rank].count; i++) {
         TRY(check_action(plan, rank, i, &last));
     }
     return STATUS_OK;
@@ -88,8 +88,8 @@ static enum status check_line(const struct plan *plan, int32_t rank)
 
 enum status gathering_check(const struct plan *plan)
 {
-    for (int32_t rank = 0; plan_gathers(plan) && rank < plan->shape.ranks; rank++) {
-        TRY(check_line(plan, rank));
+    for (int32_t rank = 0; rank < plan->shape.ranks; rank++) {
+        TRY(gathering_check_line(plan, rank));
     }
     return STATUS_OK;
 }

@@ -20,6 +20,9 @@ extern "C" {
  * gather has none, the index of the plan has checked. */
 enum status gathering_check(const struct plan *plan);
 
+/* The same of one line. */
+enum status gathering_check_line(const struct plan *plan, int32_t rank);
+
 #ifdef __cplusplus
 }
 #endif

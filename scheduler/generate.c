@@ -72,36 +72,53 @@ static enum status generate_line(struct plan *plan, int32_t rank)
 }
 
 /* Actions of a line: F and B, or F, I and W. */
-static enum status reserve_lines(struct plan *plan)
+static int32_t count_line(const struct plan_shape *shape)
 {
-    const struct plan_shape *shape = &plan->shape;
     bool split = shape->schedule == SCHEDULE_ZB_H1 || shape->schedule == SCHEDULE_ZB_H2 ||
                  shape->schedule == SCHEDULE_IZB || shape->schedule == SCHEDULE_ZB_V ||
                  shape->schedule == SCHEDULE_V_HALF || shape->schedule == SCHEDULE_V_MIN;
     int32_t kinds = split ? 3 : 2;
-    int32_t rank;
 
-    for (rank = 0; rank < shape->ranks; rank++) {
-        TRY(plan_reserve(plan, rank,
-                         shape->microbatches * shape->virtual_stages *
-                             (plan_trains(plan) ? kinds : 1)));
-    }
-    return STATUS_OK;
+    return shape->microbatches * shape->virtual_stages *
+           (schedule_trains(shape->schedule) ? kinds : 1);
+}
+
+static bool is_pattern(enum schedule schedule)
+{
+    return schedule == SCHEDULE_V_HALF || schedule == SCHEDULE_V_MIN;
 }
 
 static enum status generate_lines(struct plan *plan)
 {
-    enum schedule schedule = plan->shape.schedule;
-    int32_t rank;
-
-    TRY(reserve_lines(plan));
-    if (schedule == SCHEDULE_V_HALF || schedule == SCHEDULE_V_MIN) {
+    for (int32_t rank = 0; rank < plan->shape.ranks; rank++) {
+        TRY(plan_reserve(plan, rank, count_line(&plan->shape)));
+    }
+    if (is_pattern(plan->shape.schedule)) {
         return order_pattern(plan, true);
     }
-    for (rank = 0; rank < plan->shape.ranks; rank++) {
+    for (int32_t rank = 0; rank < plan->shape.ranks; rank++) {
         TRY(generate_line(plan, rank));
     }
     return STATUS_OK;
+}
+
+/* Forwards on a zigzag come back to the rank that they left in small groups, as on any placement
+ * that is no loop. */
+static bool goes_in_small_groups(const struct plan_shape *shape)
+{
+    return shape->schedule == SCHEDULE_FORWARD_ONLY && shape->placement != PLACEMENT_LOOP;
+}
+
+bool plan_generates_lines(const struct plan *plan)
+{
+    return plan->shape.schedule != SCHEDULE_FILE && !is_pattern(plan->shape.schedule) &&
+           !goes_in_small_groups(&plan->shape);
+}
+
+enum status plan_generate_line(struct plan *plan, int32_t rank)
+{
+    TRY(plan_reserve(plan, rank, count_line(&plan->shape)));
+    return generate_line(plan, rank);
 }
 
 /* Groups that never fill a lane: the landing buffers of a chunk in a forward-only plan are one and
@@ -129,15 +146,13 @@ static enum status generate_forwards(struct plan *plan, const int32_t *stage_of)
     return STATUS_OK;
 }
 
-/* Forwards on a zigzag come back to the rank that they left in small groups, as on any placement
- * that is no loop. */
 enum status plan_generate(const struct plan_shape *shape, struct plan **plan_out)
 {
     struct plan *plan = NULL;
     enum status status;
 
     TRY(plan_create(shape, &plan));
-    if (plan->shape.schedule == SCHEDULE_FORWARD_ONLY && plan->shape.placement != PLACEMENT_LOOP) {
+    if (goes_in_small_groups(&plan->shape)) {
         status = generate_forwards(plan, NULL);
     } else {
         status = generate_lines(plan);
@@ -163,17 +178,26 @@ static int32_t *list_stages(const struct plan *plan)
     return stage_of;
 }
 
+bool plan_evaluation_shape(const struct plan *training, struct plan_shape *shape_out)
+{
+    *shape_out = training->shape;
+    shape_out->schedule = SCHEDULE_FORWARD_ONLY;
+    shape_out->extra_in_flight = 0;
+    if (!plan_is_loop(training)) {
+        return false;
+    }
+    shape_out->placement = PLACEMENT_LOOP;
+    return true;
+}
+
 enum status plan_generate_evaluation(const struct plan *training, struct plan **plan_out)
 {
-    struct plan_shape shape = training->shape;
+    struct plan_shape shape;
     struct plan *plan = NULL;
     int32_t *stage_of = NULL;
     enum status status;
 
-    shape.schedule = SCHEDULE_FORWARD_ONLY;
-    shape.extra_in_flight = 0;
-    if (plan_is_loop(training)) {
-        shape.placement = PLACEMENT_LOOP;
+    if (plan_evaluation_shape(training, &shape)) {
         return plan_generate(&shape, plan_out);
     }
     TRY(plan_create(&shape, &plan));

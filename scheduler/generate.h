@@ -54,6 +54,7 @@
 #ifndef SCHEDULER_GENERATE_H
 #define SCHEDULER_GENERATE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -66,11 +67,19 @@ extern "C" {
 /* The caller owns *plan_out. STATUS_ERR_REFUSED as plan_create(). */
 enum status plan_generate(const struct plan_shape *shape, struct plan **plan_out);
 
+/* Whether the lines of `plan`, which may have none yet, are those that its schedule gives one by one; and one of
+ * them, which is as plan_generate() has it. */
+bool plan_generates_lines(const struct plan *plan);
+enum status plan_generate_line(struct plan *plan, int32_t rank);
+
 /* The forward-only plan on the chunks that `training` places. On a loop it is that of
  * plan_generate(). On any other placement groups have at most lane_depth + 1 micro-batches, as many
  * as a lane has landing buffers: in the order (group, virtual stage, micro-batch) every credit then
  * comes before the send that needs it, so that no placement can deadlock. */
 enum status plan_generate_evaluation(const struct plan *training, struct plan **plan_out);
+
+/* The shape of that plan; false where it is not what plan_generate() makes of it. */
+bool plan_evaluation_shape(const struct plan *training, struct plan_shape *shape_out);
 
 /* Landing buffers of a lane into `stage` beyond those that every lane has. Groups of more than p
  * micro-batches come back to the rank that they left before it takes them, and as many messages as

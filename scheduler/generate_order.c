@@ -11,29 +11,43 @@ static int32_t stage_at(const struct order *order, int32_t chunk)
     return chunk * shape->ranks + (back ? shape->ranks - 1 - order->rank : order->rank);
 }
 
-void order_add(struct order *order, enum action_kind kind, int32_t microbatch, int32_t chunk)
+static inline struct action make_action(const struct order *order, enum action_kind kind,
+                                        int32_t microbatch, int32_t chunk)
 {
     int32_t slices = plan_slices(order->plan);
-    struct action action = {.kind = (uint8_t)kind,
-                            .chunk = (uint16_t)chunk,
-                            .slices = slices > 1 ? slices : 0,
-                            .virtual_stage = stage_at(order, chunk),
-                            .microbatch = microbatch,
-                            .peer = ACTION_NONE,
-                            .sequence = ACTION_NONE,
-                            .slot = ACTION_NONE,
-                            .gradient = ACTION_NONE,
-                            .landing = ACTION_NONE,
-                            .target = ACTION_NONE};
-    int i;
 
-    for (i = 0; i < ACTION_DEPENDS; i++) {
-        action.depends[i] = ACTION_NONE;
+    return (struct action){.kind = (uint8_t)kind,
+                           .chunk = (uint16_t)chunk,
+                           .slices = slices > 1 ? slices : 0,
+                           .virtual_stage = stage_at(order, chunk),
+                           .microbatch = microbatch,
+                           .peer = ACTION_NONE,
+                           .sequence = ACTION_NONE,
+                           .slot = ACTION_NONE,
+                           .gradient = ACTION_NONE,
+                           .landing = ACTION_NONE,
+                           .target = ACTION_NONE,
+                           .depends = {ACTION_NONE, ACTION_NONE, ACTION_NONE, ACTION_NONE}};
+}
+
+void order_add(struct order *order, enum action_kind kind, int32_t microbatch, int32_t chunk)
+{
+    struct action *at;
+
+    if (order->status < 0 || microbatch >= order->plan->shape.microbatches) {
+        return;
     }
-    if (order->status == STATUS_OK && microbatch < order->plan->shape.microbatches) {
+    at = plan_next(order->plan, order->rank);
+    if (at != NULL) {
+        *at = make_action(order, kind, microbatch, chunk);
+    } else {
+        struct action action = make_action(order, kind, microbatch, chunk);
+
         order->status = plan_append(order->plan, order->rank, &action);
     }
 }
+
+_Static_assert(ACTION_DEPENDS == 4, "make_action() empties as many dependencies");
 
 struct group_walk group_walk_of(const struct plan_shape *shape, int32_t groups)
 {

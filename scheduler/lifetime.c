@@ -7,24 +7,6 @@
 
 #define HOLDER_TABLES 4 /* slots, gradients, locals of both directions */
 
-/* The last micro-batch that added to a gradient of a chunk. */
-struct accumulation {
-    int32_t head; /* F of the last virtual stage; of every one where sequences are cut */
-    int32_t I;
-    int32_t W;
-};
-
-/* One rank while its line is read. Holders are micro-batches, ACTION_NONE where free. */
-struct lifetimes {
-    const struct plan *plan;
-    const struct plan_index *index;
-    int32_t rank;
-    int32_t *slots;                   /* owns, and the ones below; [chunk · m + slot] */
-    int32_t *gradients;               /* [chunk · m + set] */
-    int32_t *locals[LANE_DIRECTIONS]; /* [chunk · m + landing buffer]: written on this rank */
-    struct accumulation *last;        /* owns */
-};
-
 /* Landing buffers of one direction: some where messages come by a lane, as many as micro-batches at
  * most where they are written on the same rank, none where nothing comes. */
 static bool count_is_right(const struct plan *plan, int32_t stage, enum lane_direction direction,
@@ -129,13 +111,16 @@ static int32_t landing_in_turn(const struct lifetimes *lifetimes, int32_t stage,
     const struct plan *plan = lifetimes->plan;
     const struct plan_index *index = lifetimes->index;
     const struct plan_buffers *buffers;
+    int32_t turn = microbatch;
 
     if (plan_source(plan, stage, direction) == ACTION_NONE) {
         return ACTION_NONE;
     }
+    if (index->shuffled[direction][stage]) {
+        turn = index->turn[direction][plan_index_cell(index, stage, microbatch)];
+    }
     buffers = plan_buffers_of(plan, plan->rank_of[stage], plan->chunk_of[stage]);
-    return index->turn[direction][plan_index_cell(index, stage, microbatch)] %
-           (direction == LANE_F ? buffers->landing_f : buffers->landing_b);
+    return turn % (direction == LANE_F ? buffers->landing_f : buffers->landing_b);
 }
 
 static enum status check_landing(const struct lifetimes *lifetimes, int32_t i)
@@ -199,6 +184,9 @@ static enum status check_locals(const struct lifetimes *lifetimes, int32_t i)
     int32_t count;
     int32_t *holders;
 
+    if (!lifetimes->has_locals && action->target == ACTION_NONE) {
+        return STATUS_OK;
+    }
     if (plan_local_source(plan, stage, direction) != ACTION_NONE) {
         holders = locals_of(lifetimes, stage, direction, &count);
         TRY(hold(lifetimes, i, holders, action->landing, count, "landing buffer"));
@@ -312,7 +300,7 @@ static enum status check_empty(const struct lifetimes *lifetimes, int32_t i)
     return STATUS_OK;
 }
 
-static enum status check_action(struct lifetimes *lifetimes, int32_t i)
+enum status lifetime_check_action(const struct lifetimes *lifetimes, int32_t i)
 {
     enum action_kind kind =
         (enum action_kind)lifetimes->plan->lines[lifetimes->rank].actions[i].kind;
@@ -330,41 +318,70 @@ static enum status check_action(struct lifetimes *lifetimes, int32_t i)
     return check_accumulation(lifetimes, i);
 }
 
-static enum status check_line(struct lifetimes *lifetimes)
+void lifetimes_begin_line(struct lifetimes *lifetimes, int32_t rank)
 {
     const struct plan *plan = lifetimes->plan;
-    const struct plan_line *line = &plan->lines[lifetimes->rank];
     size_t cells = (size_t)plan->shape.virtual_stages * (size_t)plan->shape.microbatches;
-    int32_t i;
 
+    lifetimes->rank = rank;
+    lifetimes->has_locals = false;
+    for (int32_t chunk = 0; chunk < plan->shape.virtual_stages; chunk++) {
+        int32_t stage =
+            lifetimes->index
+                ->stage_of[(size_t)rank * (size_t)plan->shape.virtual_stages + (size_t)chunk];
+
+        lifetimes->has_locals |= plan_local_source(plan, stage, LANE_F) != ACTION_NONE ||
+                                 plan_local_source(plan, stage, LANE_B) != ACTION_NONE;
+    }
     memset(lifetimes->slots, 0xff, HOLDER_TABLES * cells * sizeof(int32_t));
     memset(lifetimes->last, 0xff, (size_t)plan->shape.virtual_stages * sizeof(*lifetimes->last));
-    for (i = 0; i < line->count; i++) {
-        TRY(check_action(lifetimes, i));
+}
+
+static enum status check_line(struct lifetimes *lifetimes, int32_t rank)
+{
+    lifetimes_begin_line(lifetimes, rank);
+    for (int32_t i = 0; i < lifetimes->plan->lines[rank].count; i++) {
+        TRY(lifetime_check_action(lifetimes, i));
     }
     return STATUS_OK;
 }
 
-enum status lifetime_check(const struct plan *plan, const struct plan_index *index)
+enum status lifetimes_init(struct lifetimes *lifetimes, const struct plan *plan,
+                           const struct plan_index *index)
 {
-    struct lifetimes lifetimes = {.plan = plan, .index = index};
     size_t v = (size_t)plan->shape.virtual_stages;
     size_t cells = v * (size_t)plan->shape.microbatches;
+
+    *lifetimes = (struct lifetimes){.plan = plan, .index = index};
+    lifetimes->slots = calloc(HOLDER_TABLES * cells, sizeof(*lifetimes->slots));
+    lifetimes->last = calloc(v, sizeof(*lifetimes->last));
+    if (lifetimes->slots == NULL || lifetimes->last == NULL) {
+        lifetimes_release(lifetimes);
+        return status_fail(STATUS_ERR_NO_MEMORY, "validation: no memory for %zu cells", cells);
+    }
+    lifetimes->gradients = lifetimes->slots + cells;
+    lifetimes->locals[LANE_F] = lifetimes->slots + 2 * cells;
+    lifetimes->locals[LANE_B] = lifetimes->slots + 3 * cells;
+    return STATUS_OK;
+}
+
+void lifetimes_release(struct lifetimes *lifetimes)
+{
+    free(lifetimes->slots);
+    free(lifetimes->last);
+    lifetimes->slots = NULL;
+    lifetimes->last = NULL;
+}
+
+enum status lifetime_check(const struct plan *plan, const struct plan_index *index)
+{
+    struct lifetimes lifetimes;
     enum status status = STATUS_OK;
 
-    lifetimes.slots = calloc(HOLDER_TABLES * cells, sizeof(*lifetimes.slots));
-    lifetimes.last = calloc(v, sizeof(*lifetimes.last));
-    if (lifetimes.slots == NULL || lifetimes.last == NULL) {
-        status = status_fail(STATUS_ERR_NO_MEMORY, "validation: no memory for %zu cells", cells);
-    } else {
-        lifetimes.gradients = lifetimes.slots + cells;
-        lifetimes.locals[LANE_F] = lifetimes.slots + 2 * cells;
-        lifetimes.locals[LANE_B] = lifetimes.slots + 3 * cells;
-        for (; lifetimes.rank < plan->shape.ranks && status == STATUS_OK; lifetimes.rank++) {
-            status = check_line(&lifetimes);
-        }
+    TRY(lifetimes_init(&lifetimes, plan, index));
+    for (int32_t rank = 0; rank < plan->shape.ranks && status == STATUS_OK; rank++) {
+        status = check_line(&lifetimes, rank);
     }
-    free(lifetimes.slots);
-    free(lifetimes.last);
+    lifetimes_release(&lifetimes);
     return status;
 }

@@ -368,54 +368,121 @@ static enum status lower_line(struct lowering *lowering, int32_t rank)
     return STATUS_OK;
 }
 
-/* `tables` is [rank · v + chunk], the virtual stages, and [rank], what the lines can become. */
-static enum status lower_lines(const struct plan *compute, struct plan *lowered, int32_t *tables)
+/* The lines that lowering one line has to know: its own, and those that its messages go to. */
+static bool *list_wanted(const struct plan *plan, int32_t rank)
 {
-    int32_t *stage_of = tables;
-    int32_t *most = tables + plan_stages(compute);
-    struct lowering lowering;
-    enum status status = STATUS_OK;
-    int32_t rank;
+    bool *wanted = calloc((size_t)plan->shape.ranks, sizeof(*wanted));
 
-    for (int32_t stage = 0; stage < plan_stages(compute); stage++) {
-        stage_of[compute->rank_of[stage] * compute->shape.virtual_stages +
-                 compute->chunk_of[stage]] = stage;
+    for (int32_t stage = 0; wanted != NULL && stage < plan_stages(plan); stage++) {
+        if (plan->rank_of[stage] != rank) {
+            continue;
+        }
+        wanted[rank] = true;
+        for (int i = 0; i < LANE_DIRECTIONS; i++) {
+            int32_t target = plan_target(plan, stage, (enum lane_direction)i);
+
+            if (target != ACTION_NONE) {
+                wanted[plan->rank_of[target]] = true;
+            }
+        }
     }
-    TRY(plan_place_as(lowered, compute));
-    TRY(counting_run(compute, stage_of, lowered, most));
-    TRY(plan_reserve_all(lowered, most));
-    if (!lowering_init(&lowering, compute, stage_of, lowered)) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %d micro-batches",
-                           compute->shape.microbatches);
+    return wanted;
+}
+
+static enum status count_lines(struct lowerer *lowerer, int32_t rank)
+{
+    bool *wanted = rank == ACTION_NONE ? NULL : list_wanted(lowerer->lines->plan, rank);
+    enum status status = STATUS_OK;
+
+    if (rank != ACTION_NONE && wanted == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %d ranks",
+                           lowerer->lowered->shape.ranks);
     }
-    for (rank = 0; rank < lowered->shape.ranks && status == STATUS_OK; rank++) {
-        status = lower_line(&lowering, rank);
-    }
-    lowering_release(&lowering);
-    lowered->lowered = true;
+    status =
+        counting_run(lowerer->lines, lowerer->stage_of, wanted, lowerer->lowered, lowerer->most);
+    free(wanted);
     return status;
 }
 
-enum status plan_lower(const struct plan *compute, struct plan **lowered_out)
+enum status lowerer_init(struct lowerer *lowerer, struct line_source *lines, int32_t rank)
 {
-    struct plan *lowered = NULL;
-    int32_t *tables;
-    enum status status;
+    const struct plan *compute = lines->plan;
+    size_t ranks = (size_t)compute->shape.ranks;
+    enum status status = STATUS_OK;
 
+    *lowerer = (struct lowerer){.lines = lines};
     ENSURE(compute->shape.virtual_stages >= 1, "%d chunks", compute->shape.virtual_stages);
     if (compute->lowered) {
         return status_fail(STATUS_ERR_INVALID, "lowering: the plan is lowered already");
     }
-    TRY(plan_create(&compute->shape, &lowered));
-    tables = calloc((size_t)plan_stages(compute) + (size_t)compute->shape.ranks, sizeof(*tables));
-    status = tables == NULL ? status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %d ranks",
-                                          compute->shape.ranks)
-                            : lower_lines(compute, lowered, tables);
-    free(tables);
-    if (status < 0) {
-        plan_destroy(&lowered);
+    TRY(plan_create(&compute->shape, &lowerer->lowered));
+    lowerer->stage_of = calloc((size_t)plan_stages(compute), sizeof(*lowerer->stage_of));
+    lowerer->most = calloc(ranks, sizeof(*lowerer->most));
+    if (lowerer->stage_of == NULL || lowerer->most == NULL) {
+        status = status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %d ranks",
+                             compute->shape.ranks);
+        goto fail;
+    }
+    for (int32_t stage = 0; stage < plan_stages(compute); stage++) {
+        lowerer->stage_of[compute->rank_of[stage] * compute->shape.virtual_stages +
+                          compute->chunk_of[stage]] = stage;
+    }
+    lowerer->lowered->lowered = true;
+    TRY_OR(fail, status, plan_place_as(lowerer->lowered, compute));
+    TRY_OR(fail, status, count_lines(lowerer, rank));
+    if (!lowering_init(&lowerer->lowering, compute, lowerer->stage_of, lowerer->lowered)) {
+        status = status_fail(STATUS_ERR_NO_MEMORY, "lowering: no memory for %d micro-batches",
+                             compute->shape.microbatches);
+        goto fail;
+    }
+    /* The lowerer owns what it holds. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+    return STATUS_OK;
+
+fail:
+    lowerer_release(lowerer);
+    return status;
+}
+
+enum status lowerer_reserve_all(struct lowerer *lowerer)
+{
+    return plan_reserve_all(lowerer->lowered, lowerer->most);
+}
+
+enum status lowerer_put_line(struct lowerer *lowerer, int32_t rank)
+{
+    TRY(line_source_get(lowerer->lines, rank));
+    /* There since lowerer_init(). NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
+    TRY(plan_reserve(lowerer->lowered, rank, lowerer->most[rank]));
+    return lower_line(&lowerer->lowering, rank);
+}
+
+void lowerer_release(struct lowerer *lowerer)
+{
+    lowering_release(&lowerer->lowering);
+    plan_destroy(&lowerer->lowered);
+    free(lowerer->stage_of);
+    free(lowerer->most);
+    *lowerer = (struct lowerer){.lines = NULL};
+}
+
+enum status plan_lower(const struct plan *compute, struct plan **lowered_out)
+{
+    struct line_source lines = line_source_of(compute);
+    struct lowerer lowerer;
+    enum status status = STATUS_OK;
+
+    status = lowerer_init(&lowerer, &lines, ACTION_NONE);
+    if (status != STATUS_OK) {
         return status;
     }
-    *lowered_out = lowered;
-    return STATUS_OK;
+    status = lowerer_reserve_all(&lowerer);
+    for (int32_t rank = 0; rank < compute->shape.ranks && status == STATUS_OK; rank++) {
+        status = lowerer_put_line(&lowerer, rank);
+    }
+    if (status == STATUS_OK) {
+        *lowered_out = lowerer.lowered;
+        lowerer.lowered = NULL;
+    }
+    lowerer_release(&lowerer);
+    return status;
 }

@@ -23,7 +23,11 @@
 #ifndef SCHEDULER_LOWER_H
 #define SCHEDULER_LOWER_H
 
+#include <stdint.h>
+
 #include "base/status.h"
+#include "scheduler/line_source.h"
+#include "scheduler/lowering.h"
 #include "scheduler/plan.h"
 
 #ifdef __cplusplus
@@ -33,6 +37,29 @@ extern "C" {
 /* `compute` is borrowed for the call; the caller owns *lowered_out. Refuses (STATUS_ERR_REFUSED)
  * what it cannot lower, with rank, index and action. */
 enum status plan_lower(const struct plan *compute, struct plan **lowered_out);
+
+/* The same line by line, where the whole need not be there at once. */
+struct lowerer {
+    struct line_source *lines; /* borrows */
+    struct plan *
+        lowered; /* owns, until somebody takes it and leaves NULL; with the buffers of all chunks */
+    int32_t *stage_of; /* owns; [rank · v + chunk] */
+    int32_t *most;     /* owns; [rank]: actions that its line becomes at most */
+    struct lowering lowering;
+};
+
+/* Counts the buffers of all ranks, or where `rank` is one and not ACTION_NONE, of that one and those that
+ * it sends to, which is enough to lower that line alone. Borrows `lines` while the lowerer lives. */
+enum status lowerer_init(struct lowerer *lowerer, struct line_source *lines, int32_t rank);
+
+/* Room for all lines at once. Without it each line has memory of its own (plan_pass_memory()). */
+enum status lowerer_reserve_all(struct lowerer *lowerer);
+
+/* Makes lowerer->lowered->lines[rank], in any order of ranks. */
+enum status lowerer_put_line(struct lowerer *lowerer, int32_t rank);
+
+/* Safe on a zeroed lowerer, and twice. */
+void lowerer_release(struct lowerer *lowerer);
 
 #ifdef __cplusplus
 }

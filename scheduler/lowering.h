@@ -2,7 +2,7 @@
  * lowering -- what plan_lower() knows of the line that it is lowering.
  *
  * Tables of one rank, used rank after rank, and the pools from which its buffers are numbered.
- * Private to lower.c.
+ * Part of lower, which alone looks inside.
  */
 #ifndef SCHEDULER_LOWERING_H
 #define SCHEDULER_LOWERING_H

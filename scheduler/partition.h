@@ -11,7 +11,8 @@
  *
  *   one chunk a rank      exact, by dynamic programming
  *   V (v = 2, virtual stages s and 2p-1-s on one rank)
- *                         exact in the two largest loads, by a search from both ends of the model;
+ *                         exact in the two largest loads, by a search from both ends of the model,
+ *                         then the chunks of a rank as even as they can be with that, rank by rank;
  *                         bytes of messages are not looked at
  *   anything else (loop with v > 1, zigzag)
  *                         the exact answer for the largest chunk, then single layers are moved

@@ -145,13 +145,27 @@ static double share_of(const struct ends_search *search, const struct ends_step 
     return partition_load(search->table, rank, units / (search->ranks - rank));
 }
 
-/* What rank `rank` takes so that the rest can be done, as near to `share` as that allows. Returns
- * how many loads above the second the rest has left. */
+/* By how much the load of one chunk of the rank exceeds that of the other. */
+static int64_t unevenness_of(const struct ends_search *search, int32_t rank,
+                             const struct ends_step *step)
+{
+    const struct partition_table *table = search->table;
+    int64_t ahead = partition_units(table, rank, step->from[0], step->to[0]);
+    int64_t back = partition_units(table, table->stages - 1 - rank, search->layers - step->to[1],
+                                   search->layers - step->from[1]);
+
+    return ahead > back ? ahead - back : back - ahead;
+}
+
+/* What rank `rank` takes so that the rest can be done, as near to `share` as that allows, and of what
+ * is as near the chunks that are most alike. Returns how many loads above the second the rest has
+ * left. */
 static int choose_step(const struct ends_search *search, int32_t rank, int above, double share,
                        struct ends_step *step)
 {
     struct ends_step best = *step;
     double nearest = INFINITY;
+    int64_t evenest = INT64_MAX;
     int left_over = above;
 
     for (step->to[0] = step->from[0]; step->to[0] <= search->layers - step->from[1];
@@ -160,11 +174,14 @@ static int choose_step(const struct ends_search *search, int32_t rank, int above
              step->to[1]++) {
             double load = load_of(search, rank, step);
             double off = fabs(load - share);
+            int64_t uneven = unevenness_of(search, rank, step);
             int rest = above - (load > search->limit[1] ? 1 : 0);
 
             if (load <= search->limit[0] && rest >= 0 &&
-                step->to[1] >= *least_at(search, rank + 1, step->to[0], rest) && off <= nearest) {
+                step->to[1] >= *least_at(search, rank + 1, step->to[0], rest) &&
+                (off < nearest || (off == nearest && uneven <= evenest))) {
                 nearest = off;
+                evenest = uneven;
                 best = *step;
                 left_over = rest;
             }

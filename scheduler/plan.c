@@ -236,6 +236,19 @@ enum status plan_reserve_all(struct plan *plan, const int32_t *counts)
     return STATUS_OK;
 }
 
+void plan_pass_memory(struct plan *plan, int32_t from, int32_t to)
+{
+    struct plan_line *line = &plan->lines[from];
+
+    if (from != to) {
+        plan->lines[to].actions = line->actions;
+        plan->lines[to].capacity = line->capacity;
+        line->actions = NULL;
+        line->capacity = 0;
+    }
+    line->count = 0;
+}
+
 enum status plan_keep_line(struct plan *plan, int32_t rank)
 {
     struct plan_line *line = &plan->lines[rank];

@@ -107,8 +107,21 @@ enum status plan_reserve(struct plan *plan, int32_t rank, int32_t count);
 /* The same for the lines of all ranks of an empty plan, in one block: room for counts[rank]. */
 enum status plan_reserve_all(struct plan *plan, const int32_t *counts);
 
+/* Forgets the line of `from` and lets that of `to`, which has none yet, have its memory: for who needs
+ * one line after the other. Not of lines that lie in one block. */
+void plan_pass_memory(struct plan *plan, int32_t from, int32_t to);
+
 /* Appends a copy of `action` to the line of `rank`. */
 enum status plan_append(struct plan *plan, int32_t rank, const struct action *action);
+
+/* The next action of a line that has room for it, to be written whole; NULL where plan_append() has to
+ * make some. */
+static inline struct action *plan_next(struct plan *plan, int32_t rank)
+{
+    struct plan_line *line = &plan->lines[rank];
+
+    return line->count < line->capacity ? &line->actions[line->count++] : NULL;
+}
 
 /* p·v */
 static inline int32_t plan_stages(const struct plan *plan)

@@ -46,39 +46,48 @@ struct plan_ends {
 struct plan_index {
     int32_t stages;       /* p·v */
     int32_t microbatches; /* m */
-    size_t row;           /* elements of a virtual stage: m, and what keeps the rows of many stages
+    bool of_line;         /* knows one line at a time: plan_index_init_line() */
+    size_t *base;         /* owns; where the row of a virtual stage begins in the tables by cell */
+    int32_t *messages
+        [LANE_DIRECTIONS]; /* owns [0]; messages of a direction into a virtual stage so far */
+    size_t row;            /* elements of a virtual stage: m, and what keeps the rows of many stages
                                out of each other's cache sets */
-    int32_t *tables;      /* owns; those by cell */
-    int32_t *place[PLACES]; /* index in the line, by cell */
-    int32_t *stage_of;      /* owns; [rank · v + chunk] */
-    int64_t *first;         /* owns; number of the first action of each rank, p + 1 */
-    int32_t sync[2];        /* SYNC of the head's rank and of the owner's */
-    struct plan_ends *ends; /* owns; [rank] */
+    int32_t *tables;       /* owns; those by cell */
+    int32_t *place[PLACES];  /* index in the line, by cell */
+    int32_t entries[PLACES]; /* of each of them; of one line, where it knows one at a time */
+    int32_t *stage_of;       /* owns; [rank · v + chunk] */
+    int64_t *first;          /* owns; number of the first action of each rank, p + 1 */
+    int32_t sync[2];         /* SYNC of the head's rank and of the owner's */
+    struct plan_ends *ends;  /* owns; [rank] */
     /* What follows is about messages into a virtual stage, and is there in lowered plans only. */
-    int32_t *order[LANE_DIRECTIONS]; /* micro-batch of the n-th, by cell */
-    int32_t *turn[LANE_DIRECTIONS];  /* n of a micro-batch, by cell */
+    int32_t *order[LANE_DIRECTIONS]; /* micro-batch of the n-th, by cell, where shuffled */
+    int32_t *turn[LANE_DIRECTIONS];  /* n of a micro-batch, likewise */
     bool *shuffled
         [LANE_DIRECTIONS]; /* owns [0]; by virtual stage: the n-th is not that of micro-batch n */
     int32_t *lane_of[LANE_DIRECTIONS]; /* owns; number of the lane they come by, or ACTION_NONE */
     int32_t lanes;
     int64_t *lane_first;    /* owns; where a lane begins in `receives`, lanes + 1 */
     int32_t *lane_received; /* owns; RECVs of each lane */
-    int32_t *receives;      /* owns; index of the j-th RECV of a lane in its rank's line */
+    int32_t *receives;      /* owns; index of the j-th RECV of a lane in its rank's line; NULL in an
+                               index of one line */
 };
-
-/* The checks of each action of one line of a compute-only plan, without an index. `seen` is scratch
- * of plan_check_cells() elements. STATUS_ERR_REFUSED as plan_index_init(). */
-enum status plan_check_line(const struct plan *plan, int32_t rank, int32_t *seen);
-size_t plan_check_cells(const struct plan *plan);
 
 /* Borrows `plan` during the call. STATUS_ERR_REFUSED with rank, index and action. */
 enum status plan_index_init(struct plan_index *index, const struct plan *plan);
+
+/* An index of one line at a time of a lowered plan, small enough to stay in the cache while that line
+ * is read; plan_index_read_line() says which. Its tables have rows for the chunks of that rank, and `order`
+ * and `turn` also for the virtual stages that it sends to; messages into its own chunks are numbered by
+ * its RECVs, which are in the order of the SENDs where both ends agree on the lane. Nothing else may
+ * be asked for. Other lines need not be there. */
+enum status plan_index_init_line(struct plan_index *index, const struct plan *plan);
+enum status plan_index_read_line(struct plan_index *index, const struct plan *plan, int32_t rank);
 
 /* Where (virtual stage, micro-batch) lies in a table. */
 static inline size_t plan_index_cell(const struct plan_index *index, int32_t stage,
                                      int32_t microbatch)
 {
-    return (size_t)stage * index->row + (size_t)microbatch;
+    return index->base[stage] + (size_t)microbatch;
 }
 
 /* Index in the line of the rank of `stage`, or ACTION_NONE. */

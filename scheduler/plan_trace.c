@@ -28,6 +28,7 @@ static enum status put(const struct pen *pen, enum trace_kind kind, double begin
     span.args[TRACE_ARG_DIRECTION] = action->direction;
     span.args[TRACE_ARG_INDEX] = index;
     span.args[TRACE_ARG_EVALUATION] = 0;
+    span.args[TRACE_ARG_SLICES] = action->slices > 0 ? action->slices : ACTION_NONE;
     span.end_ns = span.end_ns < span.begin_ns ? span.begin_ns : span.end_ns;
     return trace_rank_append(pen->rank, &span);
 }

@@ -23,12 +23,29 @@ enum status plan_make(const struct plan_shape *shape, const char *path, struct p
  * plan_lower() and plan_validate(). */
 enum status plan_prove(const struct plan_shape *shape, const char *path, struct plan **lowered_out);
 
+/* The same, and no line kept but that of `rank` (plan_keep_line()): most schedules need memory for one line
+ * at a time, and for the proof. */
+enum status plan_prove_keeping(const struct plan_shape *shape, const char *path, int32_t rank,
+                               struct plan **lowered_out);
+
+/* The line of `rank` as it stands in the plan that plan_prove() makes, with the buffers of its chunks and of
+ * those that it sends to, and nothing of the others. Not proved: for a rank that compares its hash with one
+ * whose plan was (plan_line_hash()). */
+enum status plan_make_line(const struct plan_shape *shape, const char *path, int32_t rank,
+                           struct plan **lowered_out);
+
 /* A compute-only plan that was made elsewhere, lowered and validated; takes *compute, which is NULL
  * afterwards, also on an error. */
 enum status plan_prove_made(struct plan **compute, struct plan **lowered_out);
 
 /* The forward-only plan on the placement of `training`, lowered and validated. */
 enum status plan_prove_evaluation(const struct plan *training, struct plan **lowered_out);
+
+/* That as plan_prove_keeping() and as plan_make_line() have the one of training. */
+enum status plan_prove_evaluation_keeping(const struct plan *training, int32_t rank,
+                                          struct plan **lowered_out);
+enum status plan_make_evaluation_line(const struct plan *training, int32_t rank,
+                                      struct plan **lowered_out);
 
 #ifdef __cplusplus
 }

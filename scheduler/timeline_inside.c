@@ -63,6 +63,22 @@ static double shade_of(const struct trace_chunks *chunks, const struct span *spa
     return chunk > 0 ? 1.0 - 0.6 * chunk / chunks->count : 1.0;
 }
 
+/* "2F3, 1.250 ms, step 7", or of a plan "2F3, 0.5 units of the costs". */
+static void put_title(const struct timeline *timeline, const struct span *span)
+{
+    double took = (double)(span->end_ns - span->begin_ns);
+    char name[48];
+
+    (void)trace_event_name(span, name, sizeof(name));
+    if (timeline->look->unit != NULL) {
+        (void)fprintf(timeline->file, "<title>%s, %.6g %s</title>", name,
+                      took / timeline->look->unit_ns, timeline->look->unit);
+    } else {
+        (void)fprintf(timeline->file, "<title>%s, %.3f ms, step %d</title>", name, took / 1e6,
+                      (int)span->args[TRACE_ARG_STEP]);
+    }
+}
+
 static void draw_bar(const struct timeline *timeline, const struct trace_rank *rank,
                      const struct span *span)
 {
@@ -80,18 +96,17 @@ static void draw_bar(const struct timeline *timeline, const struct trace_rank *r
     double gap = width > 3.0 ? 0.6 : 0.0;
     double shade = shade_of(&timeline->chunks[rank - timeline->run->ranks], span);
     char opacity[32] = "";
-    char name[48];
 
-    (void)trace_event_name(span, name, sizeof(name));
     if (shade < 1.0) {
         (void)snprintf(opacity, sizeof(opacity), " fill-opacity=\"%.2f\"", shade);
     }
     (void)fprintf(timeline->file,
                   "<rect class=\"bar %s\"%s x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" "
-                  "rx=\"%d\"><title>%s, %.3f ms, step %d</title></rect>\n",
+                  "rx=\"%d\">",
                   class_names[span->kind], opacity, x, y, width - gap,
-                  thin ? SYNC_HEIGHT : BAR_HEIGHT, width > 6.0 ? 2 : 0, name,
-                  (double)(span->end_ns - span->begin_ns) / 1e6, (int)span->args[TRACE_ARG_STEP]);
+                  thin ? SYNC_HEIGHT : BAR_HEIGHT, width > 6.0 ? 2 : 0);
+    put_title(timeline, span);
+    (void)fputs("</rect>\n", timeline->file);
     if (trace_kind_is_compute(span->kind) && span->args[TRACE_ARG_MICROBATCH] >= 0) {
         draw_number(timeline, span, x, y, width);
     }

@@ -8,11 +8,12 @@
 #include <string.h>
 
 #include "scheduler/escape.h"
+#include "scheduler/trace_clock_event.h"
 #include "scheduler/trace_event.h"
 
 #define STREAM_BYTES  ((size_t)1 << 16)
 #define BATCH_SPANS   64
-#define TRAILER_BYTES 192 /* kept free for the last line, whatever the limit */
+#define TRAILER_BYTES 448 /* kept free for the clock and the last line, whatever the limit */
 
 struct trace_writer {
     FILE *file;          /* owns */
@@ -20,7 +21,8 @@ struct trace_writer {
     char *stream;        /* owns; buffer of `file` */
     struct span *batch;  /* owns; BATCH_SPANS */
     int32_t rank;        /* pid of the events */
-    int64_t origin_ns;   /* time 0 */
+    int64_t origin_ns;   /* time 0, of this rank's clock */
+    int64_t moved_ns;    /* by which that is another number than in rank 0's */
     uint64_t most_bytes; /* size limit of the file */
     uint64_t written;    /* bytes handed to `file` */
     uint64_t events;     /* spans in the file */
@@ -97,6 +99,16 @@ done:
     return status;
 }
 
+static enum status put_clock(struct trace_writer *writer, const struct trace_clock *clock)
+{
+    const struct trace_clock of_file = {.at_ns = clock->at_ns - writer->origin_ns,
+                                        .offset_ns = clock->offset_ns,
+                                        .uncertainty_ns = clock->uncertainty_ns};
+
+    return put_line(writer, trace_clock_event_print(writer->rank, &of_file, writer->moved_ns,
+                                                    writer->line, sizeof(writer->line)));
+}
+
 static enum status put_header(struct trace_writer *writer, const struct trace_writer_config *config)
 {
     TRY(put_process(writer, config));
@@ -108,6 +120,9 @@ static enum status put_header(struct trace_writer *writer, const struct trace_wr
         TRY(put_line(writer, trace_event_print_size(config->rank, &config->sizes[index],
                                                     writer->line, sizeof(writer->line))));
     }
+    if (config->clock != NULL) {
+        TRY(put_clock(writer, config->clock));
+    }
     if (writer->written + TRAILER_BYTES > config->most_bytes) {
         return status_fail(STATUS_ERR_REFUSED,
                            "trace %s: the limit of %" PRIu64 " bytes does not hold the %" PRIu64
@@ -115,6 +130,11 @@ static enum status put_header(struct trace_writer *writer, const struct trace_wr
                            config->path, config->most_bytes, writer->written + TRAILER_BYTES);
     }
     return STATUS_OK;
+}
+
+enum status trace_writer_put_clock(struct trace_writer *writer, const struct trace_clock *clock)
+{
+    return writer->failed ? STATUS_ERR_IO : put_clock(writer, clock);
 }
 
 enum status trace_writer_open(const struct trace_writer_config *config,
@@ -134,7 +154,10 @@ enum status trace_writer_open(const struct trace_writer_config *config,
         return status_fail(STATUS_ERR_NO_MEMORY, "trace: buffers to write %s", config->path);
     }
     writer->rank = config->rank;
-    writer->origin_ns = config->origin_ns;
+    /* By what is known now the file counts from the moment that is time 0 elsewhere: clocks of hosts may be
+     * years apart. */
+    writer->moved_ns = config->clock != NULL ? config->clock->offset_ns : 0;
+    writer->origin_ns = config->origin_ns - writer->moved_ns;
     writer->most_bytes = config->most_bytes;
     writer->file = fopen(config->path, "we");
     if (writer->file == NULL) {

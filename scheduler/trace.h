@@ -64,6 +64,13 @@ struct trace_memory_size {
     uint64_t gradient_bytes; /* a gradient set, taken by I, with what I computes again */
 };
 
+/* How far rank 0's clock was ahead of a rank's own, for a rank on another host. */
+struct trace_clock {
+    int64_t at_ns;          /* when it was measured, by the rank's own clock */
+    int64_t offset_ns;      /* below 0: behind */
+    int64_t uncertainty_ns; /* it is no more than this away from that */
+};
+
 /* One rank's trace file while it is written. */
 struct trace_writer;
 
@@ -73,7 +80,9 @@ struct trace_writer_config {
     int32_t rank;         /* global rank */
     int32_t pipeline_rank;
     uint64_t most_bytes; /* size limit of the file; what does not fit is counted */
-    int64_t origin_ns;   /* time 0 of the trace, the same on all ranks */
+    int64_t origin_ns;   /* time 0 of the trace, of rank 0's clock, the same on all ranks */
+    const struct trace_clock
+        *clock; /* borrows during the call; NULL: the rank has rank 0's clock */
     const struct trace_memory_size *sizes; /* borrows during the call; of this rank's chunks */
     size_t size_count;
 };
@@ -83,6 +92,10 @@ enum status trace_writer_open(const struct trace_writer_config *config,
 
 /* Takes all spans of `ring` and writes them. Called between steps, never inside one. */
 enum status trace_writer_drain(struct trace_writer *writer, struct span_ring *ring);
+
+/* Writes the clock once more, at the end of a run that was opened with one: trace_read() then knows how it
+ * went in between. */
+enum status trace_writer_put_clock(struct trace_writer *writer, const struct trace_clock *clock);
 
 /* Writes the last bracket, with the number of dropped events, and closes. Nulls the caller's
  * pointer; NULL is fine. */

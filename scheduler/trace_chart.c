@@ -231,9 +231,9 @@ enum status trace_chart_print(const struct trace_run *run, int32_t columns, bool
         return STATUS_OK;
     }
     for (size_t index = 0; index < run->count; index++) {
-        if (run->ranks[index].replica == 0) {
-            TRY(put_row(&chart, &run->ranks[index]));
-        }
+        const struct trace_rank *rank = &run->ranks[index];
+
+        TRY(rank->replica == 0 ? put_row(&chart, rank) : STATUS_OK);
     }
     put_scale(&chart);
     return ferror(out) != 0 ? status_fail(STATUS_ERR_IO, "drawing a run failed") : STATUS_OK;

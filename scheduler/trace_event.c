@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "scheduler/action.h"
+#include "scheduler/trace_clock_event.h"
 
 /* Beyond this a double no longer holds every nanosecond. */
 #define MOST_NS 9007199254740992.0
@@ -455,6 +456,11 @@ static enum status take_event(const json_t *event, struct trace_line *line)
     }
     if (strcmp(phase, "M") == 0 && strcmp(name, "weir_memory") == 0) {
         return take_size(event, line);
+    }
+    if (strcmp(phase, "M") == 0 && strcmp(name, TRACE_CLOCK_EVENT_NAME) == 0) {
+        line->kind = TRACE_LINE_CLOCK;
+        return trace_clock_event_take(json_object_get(event, "args"), &line->clock,
+                                      &line->clock_moved_ns);
     }
     if (strcmp(phase, "M") == 0 && strcmp(name, "weir_end") == 0) {
         TRY(take_int(json_object_get(event, "args"), "dropped", 0, INT64_MAX, &dropped));

@@ -95,6 +95,7 @@ enum trace_line_kind {
     TRACE_LINE_SPAN,
     TRACE_LINE_PROCESS,
     TRACE_LINE_SIZE,
+    TRACE_LINE_CLOCK,
     TRACE_LINE_END
 };
 
@@ -105,6 +106,8 @@ struct trace_line {
     int32_t pipeline_rank;         /* PROCESS */
     char *run_name;                /* PROCESS; the caller owns it */
     struct trace_memory_size size; /* SIZE */
+    struct trace_clock clock;      /* CLOCK */
+    int64_t clock_moved_ns;        /* CLOCK */
     uint64_t dropped;              /* END */
 };
 

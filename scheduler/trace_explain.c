@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/bubble_formula.h"
 #include "scheduler/simulate.h"
 #include "scheduler/trace.h"
 #include "scheduler/trace_event.h"
@@ -288,20 +289,27 @@ static enum status take_steps(const struct trace_run *run, struct trace_explanat
     return STATUS_OK;
 }
 
+/* Of a sequence; the shape counts micro-batches in such pieces. */
+static int32_t slices_of(const struct plan_shape *shape)
+{
+    return shape->sequence_slices > 1 ? shape->sequence_slices : 1;
+}
+
 static enum status simulate_all(const struct plan *lowered, struct costs *costs,
                                 struct trace_explanation *out)
 {
-    const int32_t chunks = lowered->shape.virtual_stages;
+    const int32_t parts = lowered->shape.virtual_stages * slices_of(&lowered->shape);
 
     find_slowest(lowered, costs, out);
     TRY(simulate(lowered, costs, 0.0, &out->uneven_ns));
     TRY(simulate(lowered, costs, out->latency_ns, &out->message_ns));
     make_even(costs);
     TRY(simulate(lowered, costs, 0.0, &out->even_ns));
-    out->F = means_of(costs, COST_F)[0] * chunks;
-    out->I = means_of(costs, COST_I)[0] * chunks;
-    out->W = means_of(costs, COST_W)[0] * chunks;
-    out->ideal_ns = lowered->shape.microbatches * (out->F + out->I + out->W);
+    out->F = means_of(costs, COST_F)[0] * parts;
+    out->I = means_of(costs, COST_I)[0] * parts;
+    out->W = means_of(costs, COST_W)[0] * parts;
+    out->ideal_ns =
+        lowered->shape.microbatches / slices_of(&lowered->shape) * (out->F + out->I + out->W);
     return STATUS_OK;
 }
 
@@ -337,35 +345,17 @@ static void print_share(const struct trace_explanation *of, double ns, FILE *out
                   of->measured_ns > 0.0 ? 100.0 * ns / of->measured_ns : 0.0);
 }
 
-/* The closed form, where the schedule has one. */
-static void print_formula(const struct trace_explanation *of, FILE *out)
-{
-    const struct plan_shape *shape = &of->shape;
-    bool simple =
-        shape->schedule == SCHEDULE_1F1B || shape->schedule == SCHEDULE_GPIPE ||
-        (shape->schedule == SCHEDULE_INTERLEAVED_1F1B && shape->microbatches >= shape->ranks);
-    double each = of->F + of->I + (shape->early_send ? 0.0 : of->W);
-
-    if (!simple || shape->ranks < 2) {
-        return;
-    }
-    (void)fprintf(out, ": (p-1)(F+I%s)", shape->early_send ? "" : "+W");
-    if (shape->virtual_stages > 1) {
-        (void)fprintf(out, "/v");
-    }
-    (void)fprintf(out, " = %d x %.2f ms", shape->ranks - 1, each / 1e6);
-    if (shape->virtual_stages > 1) {
-        (void)fprintf(out, " / %d", (int)shape->virtual_stages);
-    }
-    (void)fprintf(out, " = %.2f ms", (shape->ranks - 1) * each / shape->virtual_stages / 1e6);
-}
-
 static void print_plan(const struct trace_explanation *of, FILE *out)
 {
     const struct plan_shape *shape = &of->shape;
+    int32_t slices = slices_of(shape);
+    struct bubble_formula formula;
 
     (void)fprintf(out, "plan      %s, pp %d, %d micro-batches", schedule_text(shape->schedule),
-                  (int)shape->ranks, (int)shape->microbatches);
+                  (int)shape->ranks, (int)(shape->microbatches / slices));
+    if (slices > 1) {
+        (void)fprintf(out, " in %d slices", (int)slices);
+    }
     if (shape->virtual_stages > 1) {
         (void)fprintf(out, ", %d chunks a rank", (int)shape->virtual_stages);
     }
@@ -379,7 +369,11 @@ static void print_plan(const struct trace_explanation *of, FILE *out)
                   of->ideal_ns / 1e6);
     (void)fprintf(out, "  schedule  ");
     print_share(of, of->even_ns - of->ideal_ns, out);
-    print_formula(of, out);
+    bubble_formula_find(shape, of->F, of->I, of->W, &formula);
+    if (shape->ranks > 1) {
+        (void)fputs(": ", out);
+        bubble_formula_print(&formula, shape->schedule, out);
+    }
     (void)fprintf(out, "\n");
 }
 

@@ -4,7 +4,8 @@
  * The plan is simulated with what the actions of the run took on the mean: first as if all stages were
  * alike and messages took no time, then with each stage's own costs, then with the latency of messages.
  * What each adds is its share of the bubble; what is left between the last simulation and what was measured
- * is jitter (an action that takes longer than others of its kind), copies, and the host.
+ * is jitter (an action that takes longer than others of its kind), copies, and the host. What the schedule itself
+ * adds stands beside its closed form (bubble_formula.h), or beside the reason why there is none.
  */
 #ifndef SCHEDULER_TRACE_EXPLAIN_H
 #define SCHEDULER_TRACE_EXPLAIN_H
@@ -26,7 +27,7 @@ struct trace_explanation {
     int32_t steps;
     double measured_ns;     /* mean span of a step (trace_steps.h) */
     double measured_bubble; /* of the run, in [0, 1] */
-    double F;               /* mean costs of a micro-batch on a rank, over all stages */
+    double F;               /* mean costs of a whole micro-batch on a rank, over all stages */
     double I;
     double W;
     double ideal_ns;   /* what a rank would compute if all had the same to do */

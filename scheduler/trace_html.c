@@ -119,6 +119,25 @@ static int64_t span_evaluation(const struct html *html, const void *items, size_
     return ((const struct span *)items)[index].args[TRACE_ARG_EVALUATION] == 1 ? 1 : 0;
 }
 
+static int64_t span_slices(const struct html *html, const void *items, size_t index)
+{
+    int32_t slices = ((const struct span *)items)[index].args[TRACE_ARG_SLICES];
+
+    (void)html;
+    return slices > 0 ? slices : -1;
+}
+
+/* Most runs have none, and are spared the column. */
+static bool has_slices(const struct trace_rank *rank)
+{
+    size_t index = 0;
+
+    while (index < rank->count && rank->spans[index].args[TRACE_ARG_SLICES] <= 0) {
+        index++;
+    }
+    return index < rank->count;
+}
+
 static void put_spans(const struct html *html, const struct trace_rank *rank)
 {
     static const struct {
@@ -142,6 +161,10 @@ static void put_spans(const struct html *html, const struct trace_rank *rank)
     for (size_t column = 0; column < sizeof(columns) / sizeof(columns[0]); column++) {
         (void)fputs(column == 0 ? "" : ",\n", html->file);
         put_column(html, columns[column].name, rank->spans, rank->count, columns[column].item_of);
+    }
+    if (has_slices(rank)) {
+        (void)fputs(",\n", html->file);
+        put_column(html, "slices", rank->spans, rank->count, span_slices);
     }
     (void)fputc('}', html->file);
 }

@@ -7,7 +7,8 @@
  *   ranks[]     rank, stage, replica, bubble; causes[]: share of the span by cause (trace_bubble.h)
  *     .spans    columns of equal length, by begin: begin (ns since the one before; the first since the
  *               trace's 0), duration (ns), kind, track, step (less the one before), microbatch, stage,
- *               peer, direction, bytes, evaluation (0 or 1); -1 where it does not apply
+ *               peer, direction, bytes, evaluation (0 or 1); -1 where it does not apply. Where sequences go
+ *               through in slices there is slices, how many, and microbatch counts pieces: k · micro-batch + slice
  *     .memory   time (ns, as begin), together (bytes of planned buffers taken from then on)
  *   messages[]  four numbers each: place of the sender in ranks, of its SEND in spans, and the receiver's
  *   path        columns, in the order of time: cause (trace_path.h), rank and span (places, as in

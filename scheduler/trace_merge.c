@@ -39,16 +39,23 @@ static enum status put_line(struct merge *merge, size_t line_bytes)
     return STATUS_OK;
 }
 
+static enum status put_levels(struct merge *merge, const struct trace_rank *rank,
+                              enum trace_track track, int32_t levels)
+{
+    for (int32_t level = 0; level < levels; level++) {
+        TRY(put_line(merge,
+                     trace_event_print_track(rank->rank, (int32_t)track + level * TRACE_TRACKS,
+                                             track, level, merge->line, sizeof(merge->line))));
+    }
+    return STATUS_OK;
+}
+
 /* Names the tracks of a rank that are used. */
 static enum status put_tracks(struct merge *merge, const struct trace_rank *rank,
                               const struct trace_lanes *lanes)
 {
     for (int track = 0; track < TRACE_TRACKS; track++) {
-        for (int32_t level = 0; level < lanes->levels[track]; level++) {
-            TRY(put_line(merge, trace_event_print_track(rank->rank, track + level * TRACE_TRACKS,
-                                                        (enum trace_track)track, level, merge->line,
-                                                        sizeof(merge->line))));
-        }
+        TRY(put_levels(merge, rank, (enum trace_track)track, lanes->levels[track]));
     }
     return STATUS_OK;
 }

@@ -266,13 +266,27 @@ static enum status make_events(struct perfetto *out)
     return STATUS_OK;
 }
 
+static enum status put_levels(struct perfetto *out, size_t index, enum trace_track track)
+{
+    for (int32_t level = 0; level < out->lanes[index].levels[track]; level++) {
+        TRY(trace_packets_put_track(&out->packets, &out->run->ranks[index], track, level));
+    }
+    return STATUS_OK;
+}
+
 static enum status put_tracks(struct perfetto *out, size_t index)
 {
     for (int track = 0; track < TRACE_TRACKS; track++) {
-        for (int32_t level = 0; level < out->lanes[index].levels[track]; level++) {
-            TRY(trace_packets_put_track(&out->packets, &out->run->ranks[index],
-                                        (enum trace_track)track, level));
-        }
+        TRY(put_levels(out, index, (enum trace_track)track));
+    }
+    return STATUS_OK;
+}
+
+static enum status put_counters(struct perfetto *out, size_t index)
+{
+    for (int kind = 0; out->memory[index].count > 0 && kind < TRACE_MEMORY_KINDS; kind++) {
+        TRY(trace_packets_put_counter(&out->packets, &out->run->ranks[index],
+                                      (enum trace_memory_kind)kind));
     }
     return STATUS_OK;
 }
@@ -280,13 +294,9 @@ static enum status put_tracks(struct perfetto *out, size_t index)
 static enum status put_descriptors(struct perfetto *out)
 {
     for (size_t index = 0; index < out->run->count; index++) {
-        const struct trace_rank *rank = &out->run->ranks[index];
-
-        TRY(trace_packets_put_rank(&out->packets, rank));
+        TRY(trace_packets_put_rank(&out->packets, &out->run->ranks[index]));
         TRY(put_tracks(out, index));
-        for (int kind = 0; out->memory[index].count > 0 && kind < TRACE_MEMORY_KINDS; kind++) {
-            TRY(trace_packets_put_counter(&out->packets, rank, (enum trace_memory_kind)kind));
-        }
+        TRY(put_counters(out, index));
     }
     return STATUS_OK;
 }

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "scheduler/trace.h"
+#include "scheduler/trace_clock.h"
 #include "scheduler/trace_event.h"
 
 static int compare_spans(const void *left_item, const void *right_item)
@@ -154,6 +155,8 @@ static enum status take_line(struct trace_rank *rank, char **name, int64_t file_
         return take_process(rank, name, file_rank, line);
     case TRACE_LINE_SIZE:
         return add_size(rank, &line->size);
+    case TRACE_LINE_CLOCK:
+        return trace_clock_add(rank, &line->clock, line->clock_moved_ns);
     case TRACE_LINE_END:
         rank->dropped = line->dropped;
         rank->complete = true;
@@ -331,6 +334,7 @@ enum status trace_read(const char *run_dir, struct trace_run *run_out)
         trace_run_release(&run);
         return status;
     }
+    trace_clock_align(&run);
     trace_run_arrange(&run);
     *run_out = run;
     return STATUS_OK;

@@ -19,10 +19,13 @@
 extern "C" {
 #endif
 
+#define TRACE_CLOCKS 2 /* measurements of a rank's clock: at the start and at the end */
+
 struct trace_rank {
-    struct span *spans; /* owns; by begin, then the longer first; times from the trace's 0 */
-    size_t count;       /* of spans */
-    size_t capacity;    /* private to trace_read.c */
+    struct span *
+        spans; /* owns; by begin, then the longer first; times from the trace's 0, of rank 0's clock */
+    size_t count;                    /* of spans */
+    size_t capacity;                 /* private to trace_read.c */
     struct trace_memory_size *sizes; /* owns; of its chunks */
     size_t size_count;
     uint64_t dropped;      /* spans that the size limit kept out of the file */
@@ -30,6 +33,9 @@ struct trace_rank {
     int32_t pipeline_rank; /* its stage */
     int32_t replica;       /* which pipeline it belongs to: its place among the ranks of a stage */
     bool complete;         /* the file has its end */
+    struct trace_clock clocks[TRACE_CLOCKS]; /* in the order of time (trace_clock.h) */
+    int32_t clock_count;                     /* 0: it has rank 0's clock */
+    int64_t clock_moved_ns; /* added to its clock to make the file's times of, origin apart */
 };
 
 struct trace_run {

@@ -1,6 +1,7 @@
 #include "scheduler/trace_report.h"
 
 #include "scheduler/trace_bubble.h"
+#include "scheduler/trace_clock.h"
 #include "scheduler/trace_path.h"
 #include "scheduler/trace_summary.h"
 
@@ -45,6 +46,7 @@ static enum status print_path(const struct trace_run *run, FILE *out)
 enum status trace_report_print(const struct trace_run *run, FILE *out)
 {
     TRY(print_table(run, out));
+    TRY(trace_clock_print(run, out));
     (void)fputs("\n", out);
     TRY(print_bubble(run, out));
     (void)fputs("\n", out);

@@ -1,6 +1,6 @@
 /*
  * trace_report -- where the time of a run went, in text: the table of trace_summary, the bubble by
- * cause of trace_bubble, and the critical path of trace_path.
+ * cause of trace_bubble, the critical path of trace_path, and the clocks of trace_clock where they differ.
  */
 #ifndef SCHEDULER_TRACE_REPORT_H
 #define SCHEDULER_TRACE_REPORT_H

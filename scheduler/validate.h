@@ -32,7 +32,11 @@ extern "C" {
  * cycle where there is one. */
 enum status plan_validate(const struct plan *lowered);
 
-/* The same for whoever has an index of the lowered plan. */
+/* The same, all checks in the order above over all ranks: what a plan that scheduler/proof.h did not
+ * prove line by line is refused with. */
+enum status plan_validate_in_order(const struct plan *lowered);
+
+/* That for whoever has an index of the lowered plan. */
 enum status plan_validate_indexed(const struct plan *lowered, const struct plan_index *index);
 
 #ifdef __cplusplus

@@ -141,6 +141,7 @@ struct config_optimizer {
 
 struct config_precision {
     enum dtype dtype;        /* of the model: weights, activations, messages */
+    bool tf32;               /* in fp32 on a GPU alone: products of TF32 */
     double loss_scale;       /* the constant; -1 where the scale is dynamic */
     bool dynamic_scale;      /* no key: loss_scale auto in fp16; the next six are of it alone */
     double initial_scale;    /* >= min_scale */

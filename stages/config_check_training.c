@@ -72,6 +72,14 @@ enum status config_check_precision(const struct config_draft *draft, struct conf
         precision->dynamic_scale = precision->dtype == DTYPE_FP16;
         precision->loss_scale = precision->dynamic_scale ? CONFIG_DERIVE : 1.0;
     }
+    if (precision->tf32 && precision->dtype != DTYPE_FP32) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "%s: precision.tf32: true: of products of fp32, which precision.dtype "
+                           "%s has none of; legal "
+                           "here: false",
+                           config_draft_place(draft, "precision", "tf32"),
+                           precision->dtype == DTYPE_BF16 ? "bf16" : "fp16");
+    }
     if (precision->min_scale > precision->initial_scale) {
         return status_fail(STATUS_ERR_REFUSED,
                            "%s: precision.min_scale: %g is more than precision.initial_scale %g, "

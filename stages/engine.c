@@ -156,6 +156,30 @@ static enum status reduce_evaluation(struct engine *engine, double *sums, double
     return STATUS_OK;
 }
 
+/* One step of forwards alone, added to `sums`. */
+static enum status evaluate_batch(struct engine *engine, struct engine_set *set, double *sums)
+{
+    struct worker_run run = {
+        .line = &engine->evaluation->lines[engine->grid.pp],
+        .step = engine->attempts,
+        .number = ++engine->runs,
+        .evaluation = true,
+        .version = engine->update.updates,
+        .deadline_ns = clock_deadline(ENGINE_WAIT_S),
+    };
+
+    TRY(take_batch(engine, set->loader, &run.batch));
+    TRY(stage_worker_begin(&engine->worker, &run));
+    TRY(executor_run(&engine->executor, run.line, &engine->worker.base, engine->cancel,
+                     run.deadline_ns));
+    TRY(stage_worker_end_evaluation(&engine->worker));
+    if (engine->grid.tp == 0) {
+        sums[EVALUATE_LOSS] += engine->worker.loss_sum;
+        sums[EVALUATE_TARGETS] += (double)run.batch.target_count;
+    }
+    return STATUS_OK;
+}
+
 enum status engine_evaluate(struct engine *engine, enum engine_split split, double *loss_out)
 {
     struct engine_set *set = &engine->sets[split];
@@ -167,24 +191,7 @@ enum status engine_evaluate(struct engine *engine, enum engine_split split, doub
         TRY(loader_rewind(set->loader, 0));
     }
     for (int64_t i = 0; i < set->batches; i++) {
-        struct worker_run run = {
-            .line = &engine->evaluation->lines[engine->grid.pp],
-            .step = engine->attempts,
-            .number = ++engine->runs,
-            .evaluation = true,
-            .version = engine->update.updates,
-            .deadline_ns = clock_deadline(ENGINE_WAIT_S),
-        };
-
-        TRY(take_batch(engine, set->loader, &run.batch));
-        TRY(stage_worker_begin(&engine->worker, &run));
-        TRY(executor_run(&engine->executor, run.line, &engine->worker.base, engine->cancel,
-                         run.deadline_ns));
-        TRY(stage_worker_end_evaluation(&engine->worker));
-        if (engine->grid.tp == 0) {
-            sums[EVALUATE_LOSS] += engine->worker.loss_sum;
-            sums[EVALUATE_TARGETS] += (double)run.batch.target_count;
-        }
+        TRY(evaluate_batch(engine, set, sums));
     }
     return reduce_evaluation(engine, sums, loss_out);
 }

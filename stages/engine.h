@@ -147,9 +147,11 @@ struct engine {
     char *welcome;           /* owns: the plan as rank 0 tells it */
 };
 
-/* What every rank would find out before it joins: the plans are made and proved, and the largest rank
- * fits train.memory_limit. Needs neither planes nor threads. */
-enum status engine_check(const struct config *config, int32_t local_ranks);
+/* What every rank would find out before it joins: the plans are made, and the largest rank fits
+ * train.memory_limit. Who `proves`, the launcher and rank 0, looks at every line of them; another rank does
+ * so where a plan was read or searched, and takes what a schedule gives from rank 0, by its hash. Needs
+ * neither planes nor threads. */
+enum status engine_check(const struct config *config, int32_t local_ranks, bool proves);
 
 /* What rank `rank` of the job would hold, where `local_ranks` share its host and `config` has the
  * plans `training`, lowered, and `evaluation`, forward only on its placement. */

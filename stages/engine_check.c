@@ -28,17 +28,42 @@ static enum status find_plan(struct engine *engine, int32_t local_ranks)
     return status;
 }
 
-enum status engine_make_plans(struct engine *engine, int32_t local_ranks)
+static enum status make_training(struct engine *engine, enum engine_lines lines,
+                                 int32_t local_ranks)
 {
+    const char *path = engine->config->parallel.schedule_file;
+    int32_t own = engine->grid.pp;
     struct plan_shape shape;
 
     config_plan_shape(engine->config, &shape);
     if (shape.schedule == SCHEDULE_AUTO) {
-        TRY(find_plan(engine, local_ranks));
-    } else {
-        TRY(plan_prove(&shape, engine->config->parallel.schedule_file, &engine->plan));
+        return find_plan(engine, local_ranks);
     }
-    return plan_prove_evaluation(engine->plan, &engine->evaluation);
+    switch (lines) {
+    case ENGINE_LINES_PROVED:
+        return plan_prove_keeping(&shape, path, own, &engine->plan);
+    case ENGINE_LINES_OWN:
+        /* A file is nobody's word: every rank proves what it reads, and all lines are compared. */
+        return shape.schedule == SCHEDULE_FILE ? plan_prove(&shape, path, &engine->plan)
+                                               : plan_make_line(&shape, path, own, &engine->plan);
+    default:
+        return plan_prove(&shape, path, &engine->plan);
+    }
+}
+
+enum status engine_make_plans(struct engine *engine, enum engine_lines lines, int32_t local_ranks)
+{
+    int32_t own = engine->grid.pp;
+
+    TRY(make_training(engine, lines, local_ranks));
+    switch (lines) {
+    case ENGINE_LINES_PROVED:
+        return plan_prove_evaluation_keeping(engine->plan, own, &engine->evaluation);
+    case ENGINE_LINES_OWN:
+        return plan_make_evaluation_line(engine->plan, own, &engine->evaluation);
+    default:
+        return plan_prove_evaluation(engine->plan, &engine->evaluation);
+    }
 }
 
 int engine_threads(const struct config *config, int32_t local_ranks)
@@ -199,11 +224,18 @@ enum status engine_check_backend(const struct config *config, const struct devic
             "trace.nvtx: true: NVIDIA's profilers look at GPUs, and this run computes "
             "on CPUs; legal here: false");
     }
+    if (config->precision.tf32 && device_backend_kind(backend) != DEVICE_CUDA) {
+        return status_fail(
+            STATUS_ERR_REFUSED,
+            "precision.tf32: true: CPUs multiply in fp32 alone, and this run computes on "
+            "CPUs; legal here: false");
+    }
     return STATUS_OK;
 }
 
-enum status engine_check(const struct config *config, int32_t local_ranks)
+enum status engine_check(const struct config *config, int32_t local_ranks, bool proves)
 {
+    enum engine_lines lines = proves ? ENGINE_LINES_PROVED : ENGINE_LINES_OWN;
     struct engine job = {
         .config = config,
         .grid = {.shape = config_grid_shape(config)},
@@ -212,7 +244,9 @@ enum status engine_check(const struct config *config, int32_t local_ranks)
     enum status status = backend_choose(config, &backend);
 
     if (status >= 0) {
-        status = engine_make_plans(&job, local_ranks);
+        /* Whose memory is measured has its buffers and its line counted. */
+        lines = config->train.memory_limit > 0 ? ENGINE_LINES_ALL : lines;
+        status = engine_make_plans(&job, lines, local_ranks);
     }
     if (status >= 0) {
         status = engine_check_backend(config, backend);

@@ -52,6 +52,21 @@ static bool lacks_moments(const struct param *param, const struct shard_tensor *
                      (param->moment2 != NULL && tensor->moment2 == NULL));
 }
 
+static enum status put_piece(const struct loading *loading, struct param *param,
+                             const struct shard_tensor *tensor, size_t done, size_t elems)
+{
+    size_t first = tensor->first + done;
+
+    TRY(param_put(param, first, elems, tensor->main + done));
+    if (loading->moments && tensor->moment1 != NULL) {
+        TRY(param_put_moment(param, param->moment1, first, elems, tensor->moment1 + done));
+    }
+    if (loading->moments && tensor->moment2 != NULL) {
+        TRY(param_put_moment(param, param->moment2, first, elems, tensor->moment2 + done));
+    }
+    return STATUS_OK;
+}
+
 static enum status put_pieces(const struct loading *loading, struct param *param,
                               const struct shard_tensor *tensor)
 {
@@ -60,15 +75,8 @@ static enum status put_pieces(const struct loading *loading, struct param *param
     while (done < tensor->elems) {
         size_t left = tensor->elems - done;
         size_t elems = left < PIECE_ELEMS ? left : PIECE_ELEMS;
-        size_t first = tensor->first + done;
 
-        TRY(param_put(param, first, elems, tensor->main + done));
-        if (loading->moments && tensor->moment1 != NULL) {
-            TRY(param_put_moment(param, param->moment1, first, elems, tensor->moment1 + done));
-        }
-        if (loading->moments && tensor->moment2 != NULL) {
-            TRY(param_put_moment(param, param->moment2, first, elems, tensor->moment2 + done));
-        }
+        TRY(put_piece(loading, param, tensor, done, elems));
         done += elems;
         pieces_tell(&loading->watch);
     }

@@ -108,6 +108,14 @@ static void look_at_device(void *context, struct control_progress *progress)
                        (!progress->inside || (comm != NULL && comm_stands(comm)));
 }
 
+/* Of a rank that the fault switch puts on another host. */
+static int64_t skewed_now(void *context)
+{
+    const struct engine *engine = context;
+
+    return fault_clock_ns(&engine->worker.fault, clock_now_ns());
+}
+
 static void abort_planes(void *context)
 {
     struct engine *engine = context;
@@ -137,6 +145,7 @@ static enum status join(struct engine *engine, const struct engine_options *opti
         .describe = describe_progress,
         .on_abort = abort_planes,
         .look = device_tensors_are_here(engine->device) ? NULL : look_at_device,
+        .now = fault_skews(&engine->worker.fault, options->rank) ? skewed_now : NULL,
         .context = engine,
     };
 
@@ -208,6 +217,7 @@ static enum status open_device(struct engine *engine, const struct engine_option
         engine->backend,
         &(struct device_config){.threads = engine->threads,
                                 .type = options->config->precision.dtype,
+                                .tf32 = options->config->precision.tf32,
                                 .cancel = options->cancel,
                                 .ordinal = options->ordinal,
                                 .stamps = stage_worker_stamps(engine_longest_line(engine))},
@@ -227,7 +237,8 @@ enum status engine_open(const struct engine_options *options, struct engine **en
     engine->cancel = options->cancel;
     TRY(fault_read(&engine->worker.fault));
     TRY(grid_init(&engine->grid, &shape, options->rank, options->world));
-    TRY(engine_make_plans(engine, options->local_ranks));
+    TRY(engine_make_plans(engine, options->rank == 0 ? ENGINE_LINES_ALL : ENGINE_LINES_OWN,
+                          options->local_ranks));
     model_shape_of(options->config, engine->grid.tp, &engine->shape);
     engine->replicas = replicas_of(options->config, engine->grid.dp);
     engine->replicas.cancel = options->cancel;

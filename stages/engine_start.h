@@ -56,9 +56,18 @@ bool engine_shares_params(const struct engine *engine);
 #define ENGINE_SHARED_MOST 6
 size_t engine_shared_bytes(struct engine *engine);
 
+/* Of a plan with a thousand ranks, what one of them makes. */
+enum engine_lines {
+    ENGINE_LINES_ALL,    /* all, proved: rank 0, which tells of every rank what it is at */
+    ENGINE_LINES_PROVED, /* all are proved, this rank's own stays */
+    ENGINE_LINES_OWN /* its own, and the buffers that its neighbours count for it, where the schedule
+                            gives lines by themselves: what rank 0 proved, as engine_compare_plans() finds
+                            by the hash. Plans that were read or searched are proved by every rank. */
+};
+
 /* engine_check.c: the plan, and the forward-only one on the same placement. `local_ranks` share this
  * host, which says how much memory is left for a plan that is searched. */
-enum status engine_make_plans(struct engine *engine, int32_t local_ranks);
+enum status engine_make_plans(struct engine *engine, enum engine_lines lines, int32_t local_ranks);
 
 /* engine_check.c: the threads of a rank that shares its host with `local_ranks` in all. */
 int engine_threads(const struct config *config, int32_t local_ranks);

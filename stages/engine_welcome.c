@@ -8,7 +8,8 @@
 #include "stages/engine.h"
 #include "stages/engine_start.h"
 
-#define HASH_BYTES 17 /* sixteen digits and the end of the line */
+#define HASH_BYTES 17                   /* sixteen digits and the end of the line */
+#define NO_HASH    "----------------\n" /* of a line that this rank has not made */
 
 enum status engine_write_welcome(struct engine *engine)
 {
@@ -29,8 +30,12 @@ enum status engine_write_welcome(struct engine *engine)
                     shape->virtual_stages, shape->extra_in_flight, shape->lane_depth,
                     shape->early_send, shape->embedding_sync, shape->reduce, shape->gather);
     for (int32_t rank = 0; rank < shape->ranks; rank++) {
-        used += snprintf(engine->welcome + used, bytes - (size_t)used, "%016llx\n",
-                         (unsigned long long)plan_line_hash(engine->plan, rank));
+        if (engine->plan->lines[rank].count > 0) {
+            used += snprintf(engine->welcome + used, bytes - (size_t)used, "%016llx\n",
+                             (unsigned long long)plan_line_hash(engine->plan, rank));
+        } else {
+            used += snprintf(engine->welcome + used, bytes - (size_t)used, NO_HASH);
+        }
     }
     return STATUS_OK;
 }
@@ -42,8 +47,19 @@ static int first_line_bytes(const char *text, size_t bytes)
     return (int)(end != NULL ? (size_t)(end - text) : bytes);
 }
 
-/* Whether this rank's plan is another one than rank 0's; `note` says which line, and what it is in
- * both. */
+/* Where the first line begins, behind the shape, that this rank has made and rank 0 has otherwise; `bytes`
+ * where there is none. Both have as many. */
+static size_t first_difference(const char *own, const char *theirs, size_t at, size_t bytes)
+{
+    while (at < bytes &&
+           (own[at] == NO_HASH[0] || memcmp(own + at, theirs + at, HASH_BYTES) == 0)) {
+        at += HASH_BYTES;
+    }
+    return at;
+}
+
+/* Whether this rank's plan is another one than rank 0's, as far as it has made it; `note` says which line,
+ * and what it is in both. */
 static bool differs(const struct engine *engine, char *note, size_t note_bytes)
 {
     size_t bytes = 0;
@@ -51,21 +67,18 @@ static bool differs(const struct engine *engine, char *note, size_t note_bytes)
     const char *own = engine->welcome;
     size_t own_bytes = strlen(own);
     size_t lines_at = strcspn(own, "\n") + 1;
-    size_t at = 0;
+    size_t at;
 
-    while (at < own_bytes && at < bytes && own[at] == theirs[at]) {
-        at++;
-    }
-    if (at == own_bytes && at == bytes) {
-        return false;
-    }
-    if (at < lines_at || own_bytes != bytes) {
+    if (own_bytes != bytes || memcmp(own, theirs, lines_at) != 0) {
         (void)snprintf(note, note_bytes, "rank %d has \"%.*s\", rank 0 \"%.*s\"", engine->grid.rank,
                        first_line_bytes(own, own_bytes), own, first_line_bytes(theirs, bytes),
                        theirs);
         return true;
     }
-    at -= (at - lines_at) % HASH_BYTES;
+    at = first_difference(own, theirs, lines_at, bytes);
+    if (at >= bytes) {
+        return false;
+    }
     (void)snprintf(note, note_bytes,
                    "the line of pipeline rank %zu has hash %.16s on rank %d and %.16s on rank 0",
                    (at - lines_at) / HASH_BYTES, own + at, engine->grid.rank, theirs + at);

@@ -16,9 +16,9 @@ static enum status refuse(const char *text)
 {
     return status_fail(
         STATUS_ERR_REFUSED,
-        "WEIR_FAULT=%s: expected die|stall|poison|overflow@rank:step[:action], step a number, "
+        "WEIR_FAULT=%s: expected die|stall|slow|poison|overflow@rank:step[:action], step a number, "
         "start, end or any; or die|full@rank:step:save+bytes; or "
-        "stall|slow@rank:step:piece+count",
+        "stall|slow@rank:step:piece+count; or skew@rank:any:clock+ns, rank not 0",
         text);
 }
 
@@ -59,9 +59,10 @@ static bool read_kind(const char **text, enum fault_kind *kind_out)
 {
     static const char *const names[] = {
         [FAULT_DIE] = "die@",           [FAULT_STALL] = "stall@", [FAULT_POISON] = "poison@",
-        [FAULT_OVERFLOW] = "overflow@", [FAULT_FULL] = "full@",   [FAULT_SLOW] = "slow@"};
+        [FAULT_OVERFLOW] = "overflow@", [FAULT_FULL] = "full@",   [FAULT_SLOW] = "slow@",
+        [FAULT_SKEW] = "skew@"};
 
-    for (int kind = FAULT_DIE; kind <= FAULT_SLOW; kind++) {
+    for (int kind = FAULT_DIE; kind <= FAULT_SKEW; kind++) {
         size_t length = strlen(names[kind]);
 
         if (strncmp(*text, names[kind], length) == 0) {
@@ -78,6 +79,7 @@ static bool read_place(const char *at, struct fault *fault)
 {
     static const char save[] = ":save+";
     static const char piece[] = ":piece+";
+    static const char clock[] = ":clock+";
     int64_t action = 0;
 
     if (strncmp(at, save, sizeof(save) - 1) == 0) {
@@ -92,6 +94,12 @@ static bool read_place(const char *at, struct fault *fault)
         return read_number(&at, INT64_MAX, &fault->piece) && *at == '\0' &&
                (fault->kind == FAULT_STALL || fault->kind == FAULT_SLOW);
     }
+    if (strncmp(at, clock, sizeof(clock) - 1) == 0) {
+        at += sizeof(clock) - 1;
+        fault->since_ns = clock_now_ns();
+        return read_number(&at, INT64_MAX / 16, &fault->ahead_ns) && *at == '\0' &&
+               fault->kind == FAULT_SKEW && fault->step == FAULT_STEP_ANY && fault->rank > 0;
+    }
     if (*at == ':') {
         at++;
         if (!read_number(&at, INT32_MAX, &action)) {
@@ -99,25 +107,31 @@ static bool read_place(const char *at, struct fault *fault)
         }
     }
     fault->action = (int32_t)action;
-    return *at == '\0' && fault->kind != FAULT_FULL && fault->kind != FAULT_SLOW;
+    return *at == '\0' && fault->kind != FAULT_FULL && fault->kind != FAULT_SKEW;
+}
+
+static bool read_fault(const char *at, struct fault *fault)
+{
+    int64_t rank = 0;
+
+    if (!read_kind(&at, &fault->kind) || !read_number(&at, INT32_MAX, &rank) || *at++ != ':') {
+        return false;
+    }
+    fault->rank = (int32_t)rank;
+    return read_step(&at, &fault->step) && read_place(at, fault);
 }
 
 enum status fault_read(struct fault *fault_out)
 {
     const char *text = env_text(ENV_FAULT);
-    const char *at = text;
     struct fault fault = {.kind = FAULT_NONE};
-    int64_t rank = 0;
 
     if (strcmp(env_text(ENV_RESTART_COUNT), "0") != 0) {
         text = ""; /* a restarted job would come to the same place again */
     }
-    if (text[0] != '\0' &&
-        (!read_kind(&at, &fault.kind) || !read_number(&at, INT32_MAX, &rank) || *at++ != ':' ||
-         !read_step(&at, &fault.step) || !read_place(at, &fault))) {
+    if (text[0] != '\0' && !read_fault(text, &fault)) {
         return refuse(text);
     }
-    fault.rank = (int32_t)rank;
     *fault_out = fault;
     return STATUS_OK;
 }
@@ -139,8 +153,8 @@ static void stall(const struct cancel *cancel)
 bool fault_strike(const struct fault *fault, int32_t rank, int64_t step, int32_t action,
                   const struct cancel *cancel)
 {
-    if (fault->kind == FAULT_NONE || fault->saving || fault->moving || fault->rank != rank ||
-        !at_step(fault, step) || fault->action != action) {
+    if (fault->kind == FAULT_NONE || fault->kind == FAULT_SKEW || fault->saving || fault->moving ||
+        fault->rank != rank || !at_step(fault, step) || fault->action != action) {
         return false;
     }
     if (fault->kind == FAULT_DIE) {
@@ -149,7 +163,32 @@ bool fault_strike(const struct fault *fault, int32_t rank, int64_t step, int32_t
     if (fault->kind == FAULT_STALL) {
         stall(cancel);
     }
+    if (fault->kind == FAULT_SLOW) {
+        clock_sleep_ns(FAULT_SLOW_NS);
+    }
     return fault->kind == FAULT_POISON || fault->kind == FAULT_OVERFLOW;
+}
+
+bool fault_skews(const struct fault *fault, int32_t rank)
+{
+    return fault->kind == FAULT_SKEW && fault->rank == rank;
+}
+
+int64_t fault_clock_ns(const struct fault *fault, int64_t ns)
+{
+    const double passed_s = (double)(ns - fault->since_ns) / (double)CLOCK_SECOND;
+
+    return ns + fault->ahead_ns + (int64_t)(passed_s * (double)FAULT_GAIN_NS);
+}
+
+void fault_skew(const struct fault *fault, int32_t rank, struct span_ring *spans)
+{
+    for (uint64_t at = spans->read; fault_skews(fault, rank) && at < spans->written; at++) {
+        struct span *span = &spans->spans[at % spans->capacity];
+
+        span->begin_ns = fault_clock_ns(fault, span->begin_ns);
+        span->end_ns = fault_clock_ns(fault, span->end_ns);
+    }
 }
 
 size_t fault_room(const struct fault_writing *writing, size_t done, size_t count)
@@ -185,6 +224,26 @@ void fault_move(const struct fault *fault, int32_t rank, int64_t step, int64_t p
 }
 
 #else
+
+bool fault_skews(const struct fault *fault, int32_t rank)
+{
+    (void)fault;
+    (void)rank;
+    return false;
+}
+
+int64_t fault_clock_ns(const struct fault *fault, int64_t ns)
+{
+    (void)fault;
+    return ns;
+}
+
+void fault_skew(const struct fault *fault, int32_t rank, struct span_ring *spans)
+{
+    (void)fault;
+    (void)rank;
+    (void)spans;
+}
 
 enum status fault_read(struct fault *fault_out)
 {

@@ -9,17 +9,17 @@
 #include "base/log.h"
 #include "collectives/job_directory.h"
 #include "scheduler/plan_text.h"
-#include "scheduler/simulate.h"
-#include "scheduler/trace.h"
 #include "stages/backends.h"
 #include "stages/checkpoint/weights.h"
 #include "stages/data/fingerprint.h"
 #include "stages/data_parts.h"
 #include "stages/engine.h"
+#include "stages/ideal_bubble.h"
 #include "stages/launch_env.h"
 #include "stages/metrics.h"
 #include "stages/resume.h"
 #include "stages/run_directory.h"
+#include "stages/run_trace.h"
 #include "stages/stop_signal.h"
 
 /* Everything of one run; zero is "not there". */
@@ -33,65 +33,16 @@ struct train {
     struct engine *engine;
     int64_t skipped; /* of the whole run */
     int64_t skipped_in_a_row;
-    int64_t saved;              /* step of the last checkpoint that this process has written */
-    struct metrics *metrics;    /* rank 0 */
-    struct trace_writer *trace; /* where trace.enabled */
+    int64_t saved;             /* step of the last checkpoint that this process has written */
+    struct metrics *metrics;   /* rank 0 */
+    struct ideal_bubble ideal; /* beside it */
+    struct run_trace trace;
     struct stop_signal *stop;
 };
 
 static bool is_first(const struct train *train)
 {
     return train->env.rank == 0;
-}
-
-/* What one micro-batch takes in each chunk of this rank. The caller frees *sizes_out. */
-static enum status size_chunks(const struct engine *engine, struct trace_memory_size **sizes_out)
-{
-    struct trace_memory_size *sizes = calloc((size_t)engine->chunk_count, sizeof(*sizes));
-
-    if (sizes == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "trace: %d chunks", engine->chunk_count);
-    }
-    for (int32_t i = 0; i < engine->chunk_count; i++) {
-        const struct chunk *chunk = &engine->chunks[i].chunk;
-
-        sizes[i] = (struct trace_memory_size){
-            .virtual_stage = engine->chunks[i].virtual_stage,
-            .stash_bytes = chunk->stash.planned_bytes / (size_t)chunk->slot_count,
-            .gradient_bytes = (chunk->kept.planned_bytes + chunk->again.planned_bytes) /
-                              (size_t)chunk->gradient_count,
-        };
-    }
-    *sizes_out = sizes;
-    return STATUS_OK;
-}
-
-static enum status open_trace(struct train *train)
-{
-    char name[64];
-    char path[FILE_PATH_BYTES];
-    struct trace_memory_size *sizes = NULL;
-    enum status status = STATUS_OK;
-    struct trace_writer_config config = {
-        .path = path,
-        .run_name = train->config.name,
-        .rank = train->env.rank,
-        .pipeline_rank = train->engine->grid.pp,
-        .most_bytes = (uint64_t)train->config.trace.max_mb * 1000000U,
-        .origin_ns = train->engine->origin_ns,
-    };
-
-    if (!train->config.trace.enabled) {
-        return STATUS_OK;
-    }
-    (void)snprintf(name, sizeof(name), "trace/rank-%d.json", train->env.rank);
-    TRY(folder_path(train->config.train.run_dir, name, path));
-    TRY(size_chunks(train->engine, &sizes));
-    config.sizes = sizes;
-    config.size_count = (size_t)train->engine->chunk_count;
-    status = trace_writer_open(&config, &train->trace);
-    free(sizes);
-    return status;
 }
 
 static enum status print_plan(const void *context, FILE *out)
@@ -124,7 +75,7 @@ static enum status check_import(const struct config *config)
 
 static enum status check_all(const struct config *config, bool resumes, int32_t local_ranks)
 {
-    TRY(engine_check(config, local_ranks));
+    TRY(engine_check(config, local_ranks, true));
     TRY(run_directory_check(config, resumes));
     TRY(data_parts_check(config));
     return resumes ? STATUS_OK : check_import(config);
@@ -149,7 +100,7 @@ static enum status open_run(struct train *train)
     TRY(settle(&train->config, &train->resume, is_first(train)));
     resumes = train->resume.place.found;
     if (!is_first(train)) {
-        return engine_check(&train->config, train->env.local_world);
+        return engine_check(&train->config, train->env.local_world, false);
     }
     TRY(check_all(&train->config, resumes, train->env.local_world));
     return run_directory_open(&train->config, resumes, &train->run);
@@ -246,43 +197,19 @@ static enum status begin(struct train *train)
     train->skipped = train->resume.manifest.skipped;
     train->skipped_in_a_row = train->resume.manifest.skipped_in_a_row;
     train->saved = train->engine->attempts;
-    return open_trace(train);
+    return run_trace_open(&train->trace, &train->config, train->engine);
 }
 
 /* What the plan itself leaves idle at this step's mean costs. */
-static enum status ideal_bubble(const struct train *train, double *bubble_out)
+static enum status ideal_bubble(struct train *train, double *bubble_out)
 {
     const struct update_outcome *outcome = &train->engine->update.outcome;
     struct plan_costs costs = {.F = outcome->F, .I = outcome->I, .W = outcome->W};
 
     *bubble_out = 0.0;
-    return outcome->empty ? STATUS_OK : plan_idle_share(train->engine->plan, &costs, bubble_out);
-}
-
-static enum status keep_trace(struct train *train, int64_t step)
-{
-    const struct config_trace *trace = &train->config.trace;
-
-    if (train->trace != NULL && step >= trace->first_step && step <= trace->last_step) {
-        return trace_writer_drain(train->trace, &train->engine->spans);
-    }
-    span_ring_discard(&train->engine->spans);
-    return STATUS_OK;
-}
-
-/* An evaluation's own actions are no part of the trace; that it took place, and how long, is. */
-static enum status keep_evaluation(struct train *train, int64_t step, int64_t begin_ns)
-{
-    struct span span = {.begin_ns = begin_ns, .end_ns = clock_now_ns(), .kind = TRACE_EVALUATE};
-
-    for (int arg = 0; arg < SPAN_ARGS; arg++) {
-        span.args[arg] = ACTION_NONE;
-    }
-    span.args[TRACE_ARG_STEP] = (int32_t)step;
-    span_ring_discard(&train->engine->spans);
-    train->engine->spans.dropped = 0; /* of those */
-    span_ring_put(&train->engine->spans, &span);
-    return keep_trace(train, step);
+    return outcome->empty
+               ? STATUS_OK
+               : ideal_bubble_next(&train->ideal, train->engine->plan, &costs, bubble_out);
 }
 
 /* An order to stop leaves no time for it; and a run that goes on has its held-out losses at the steps
@@ -372,12 +299,12 @@ static enum status run_step(struct train *train, int64_t step, bool *last_out)
     TRY(engine_step(train->engine));
     seconds = (double)(clock_now_ns() - begin_ns) * 1e-9;
     *last_out = step == train->config.train.steps || train->engine->update.outcome.stop_signal != 0;
-    TRY(keep_trace(train, step));
+    TRY(run_trace_keep(&train->trace, step));
     evaluates = evaluates_after(train, step);
     if (evaluates) {
         begin_ns = clock_now_ns();
         TRY(engine_evaluate(train->engine, SPLIT_VALID, &valid_loss));
-        TRY(keep_evaluation(train, step, begin_ns));
+        TRY(run_trace_keep_evaluation(&train->trace, step, begin_ns));
     }
     TRY(tell(train, step, seconds, evaluates, valid_loss));
     TRY(check_skips(train, step));
@@ -410,6 +337,7 @@ static enum status loop(struct train *train, int32_t *signal_out)
     }
     (void)fault_strike(&train->engine->worker.fault, train->env.rank, FAULT_STEP_END, 0,
                        &train->cancel);
+    TRY(run_trace_end(&train->trace));
     TRY(engine_settle(train->engine));
     TRY(engine_summarize(train->engine));
     return *signal_out == 0 ? finish(train) : STATUS_OK;
@@ -417,7 +345,7 @@ static enum status loop(struct train *train, int32_t *signal_out)
 
 static enum status end(struct train *train, enum status status)
 {
-    enum status closed = trace_writer_close(&train->trace);
+    enum status closed = run_trace_close(&train->trace);
 
     metrics_close(&train->metrics);
     stop_signal_close(&train->stop);

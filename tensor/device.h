@@ -139,8 +139,8 @@ enum status device_wait_for(struct device *device, const char *what, const struc
 typedef enum status (*device_watch_fn)(void *context, enum status ended);
 
 /* From now on device_wait() asks `watch` again and again with STATUS_OK, and ends with the failure that it answers; and a
- * last time with how the wait has ended, which it may turn into a failure that it has recorded: a stream can come to its end
- * because what it waited for has failed. At most one watch; NULL: none. */
+ * last time, when device_is_awaited() is false again, with how the wait has ended, which it may turn into a failure that it
+ * has recorded: a stream can come to its end because what it waited for has failed. At most one watch; NULL: none. */
 void device_watch(struct device *device, device_watch_fn watch, void *context);
 
 /* In stream order: an action begins, and device_is_inside() is true until device_mark(), from where on device_marked() is

@@ -113,12 +113,12 @@ struct comm_nccl {
     const struct cancel *cancel; /* of comm_connect(), while it runs */
     int64_t deadline_ns;
     enum status failed; /* a failure that no call could report, or STATUS_OK */
-    int64_t looked_ns;  /* atomic; a wait has looked at what it stands at, */
-    bool stands;        /* and that was something: */
+    int64_t looked_ns;  /* a wait has looked at what it stands at, */
+    bool stands;        /* and that was something, in the wait that is under way: */
     char stood_at[NCCL_FLIGHT_TEXT_BYTES];
-    int in_call;          /* atomic: a call of a group stood in the compute stream then */
-    bool sick;            /* something has failed: what is left is to abort */
-    int aborted;          /* atomic */
+    int in_call; /* atomic: a call of a group stood in the compute stream then; 0 between waits */
+    bool sick;   /* something has failed: what is left is to abort */
+    int aborted; /* atomic */
     pthread_mutex_t gate; /* around NCCL's calls */
 };
 
@@ -152,7 +152,7 @@ enum status nccl_make_event(struct comm_nccl *comm, struct CUevent_st **event_ou
 /* Whether all communicators are well and nobody has aborted. */
 enum status nccl_check(struct comm_nccl *comm);
 
-/* Whether the compute stream stood in a call when a wait last looked, not long ago. Any thread. */
+/* Whether the compute stream stood in a call when the wait that is under way last looked. Any thread. */
 bool nccl_stands(const struct comm *base);
 
 /* Of the device's waits: a device_watch_fn of the comm. */

@@ -169,53 +169,75 @@ enum status nccl_check(struct comm_nccl *comm)
     return link == NULL ? STATUS_OK : nccl_failure(comm, link, "work", (int)state);
 }
 
-/* An abort empties the streams, and with them what a wait stood at: so a long wait looks now and then. */
+/* An abort empties the streams, and with them what a wait stood at: so a long wait looks now and then, and what it saw
+ * holds until it ends, however long this thread was away since. */
 #define LOOK_NS ((int64_t)200000000)
 
 static void look(struct comm_nccl *comm)
 {
     const int64_t now_ns = clock_now_ns();
+    char text[NCCL_FLIGHT_TEXT_BYTES];
     bool in_call = false;
+    bool stands = false;
 
     if (now_ns - comm->looked_ns < LOOK_NS) {
         return;
     }
-    comm->stands = nccl_flight_text(comm, comm->stood_at, sizeof(comm->stood_at));
+    stands = nccl_flight_text(comm, text, sizeof(text));
     for (struct nccl_group *group = comm->groups; group != NULL; group = group->next) {
         in_call = in_call || (!group->aside && nccl_flight_stands(&group->link));
     }
+    if (nccl_is_aborted(comm)) {
+        return; /* the streams may have been empty by then */
+    }
+    comm->looked_ns = now_ns;
+    comm->stands = stands;
+    (void)snprintf(comm->stood_at, sizeof(comm->stood_at), "%s", stands ? text : "");
     __atomic_store_n(&comm->in_call, in_call ? 1 : 0, __ATOMIC_RELEASE);
-    __atomic_store_n(&comm->looked_ns, now_ns, __ATOMIC_RELEASE);
+}
+
+/* The wait is over: what it stood at says nothing of the next one. */
+static void forget(struct comm_nccl *comm)
+{
+    comm->stands = false;
+    __atomic_store_n(&comm->in_call, 0, __ATOMIC_RELEASE);
 }
 
 bool nccl_stands(const struct comm *base)
 {
-    const struct comm_nccl *comm = (const struct comm_nccl *)base;
-
-    return __atomic_load_n(&comm->in_call, __ATOMIC_ACQUIRE) != 0 &&
-           clock_now_ns() - __atomic_load_n(&comm->looked_ns, __ATOMIC_ACQUIRE) < 2 * LOOK_NS;
+    return __atomic_load_n(&((const struct comm_nccl *)base)->in_call, __ATOMIC_ACQUIRE) != 0;
 }
 
 /* Of the device's waits; see device_watch(). */
 enum status nccl_watch(void *context, enum status ended)
 {
     struct comm_nccl *comm = context;
+    const bool over = !device_is_awaited(comm->device);
     char text[NCCL_FLIGHT_TEXT_BYTES];
 
     if (ended == STATUS_OK) {
-        TRY(nccl_check(comm));
-        look(comm);
+        ended = nccl_check(comm);
+        if (ended == STATUS_OK && !over) {
+            look(comm);
+        }
+        if (!over) {
+            return ended; /* the wait ends with a failure, and asks a last time */
+        }
+    }
+    if (ended == STATUS_OK) {
+        forget(comm);
         return STATUS_OK;
     }
     comm->sick = true;
     if (ended == STATUS_ERR_TIMEOUT && nccl_flight_text(comm, text, sizeof(text))) {
+        forget(comm);
         return status_fail(STATUS_ERR_PEER, "%s: %s", text, status_text(ended));
     }
     /* Others have ended the job: what this rank stood at may be its cause. */
-    if (comm->stands && clock_now_ns() - comm->looked_ns < 2 * LOOK_NS) {
+    if (comm->stands) {
         log_error("%s", comm->stood_at);
     }
-    comm->stands = false;
+    forget(comm);
     return ended;
 }
 

@@ -55,7 +55,7 @@ function describe(rank, i) {
   const spans = rank.spans, kind = kinds[spans.kind[i]], peer = spans.peer[i];
   const lines = [`${name(rank, i)}  ${milliseconds(spans.duration[i])}`,
     `stage ${rank.stage}, rank ${rank.rank}, step ${spans.step[i]}` +
-    (spans.microbatch[i] >= 0 ? `, micro-batch ${spans.microbatch[i]}` : '')];
+    (spans.microbatch[i] >= 0 ? `, micro-batch ${piece(spans, i).replace('.', ', slice ')}` : '')];
   const begin = steps.get(spans.step[i]).begin;
   lines.push(`from ${milliseconds(rank.begin[i] - begin)} to ${milliseconds(rank.end[i] - begin)} of the step`);
   if (peer >= 0) lines.push(kind === 'send' ? `to stage ${peer}` : kind === 'recv' ? `from stage ${peer}` : `waits for stage ${peer}`);
@@ -79,7 +79,7 @@ function describeGap(rank, time) {
   if (wait >= 0 && rank.spans.peer[wait] >= 0) {
     const direction = rank.spans.direction[wait] === 1 ? 'B' : 'F';
     const received = ['recv F', 'recv B'].some(track => findIn(rank, rank.lists[trace.tracks.indexOf(track)], time) >= 0);
-    lines.push(received ? `waits for stage ${rank.spans.peer[wait]}: its message ${direction}${rank.spans.microbatch[wait]}`
+    lines.push(received ? `waits for stage ${rank.spans.peer[wait]}: its message ${direction}${piece(rank.spans, wait)}`
       : `waits for a landing buffer of stage ${rank.spans.peer[wait]}`);
   } else {
     lines.push('nothing is waited for');

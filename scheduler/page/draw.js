@@ -47,7 +47,7 @@ function drawList(rank, indexed, top, height, numbers) {
     pen.globalAlpha = 1;
     drawnTo = Math.max(right, left + 0.5);
     if (numbers && COMPUTE.has(colour) && spans.microbatch[i] >= 0) {
-      const text = width > 34 ? name(rank, i) : String(spans.microbatch[i]);
+      const text = width > 34 ? name(rank, i) : piece(spans, i);
       if (width > 6.5 * text.length + 3) {
         pen.fillStyle = state.colours.ink;
         pen.textAlign = 'center';

@@ -90,10 +90,16 @@ const x = time => LEFT + (time - state.from) / (state.to - state.from) * (state.
 const timeAt = px => state.from + (px - LEFT) / (state.width - LEFT - RIGHT) * (state.to - state.from);
 const shown = () => trace.ranks.filter(rank => rank.replica === state.replica);
 
+// "3", or with slices "3.1", as plans are written: the micro-batch and the slice of its sequences.
+function piece(spans, i) {
+  const number = spans.microbatch[i], k = spans.slices ? spans.slices[i] : -1;
+  return k > 0 ? `${Math.floor(number / k)}.${number % k}` : String(number);
+}
+
 function name(rank, i) {
   const spans = rank.spans, kind = kinds[spans.kind[i]];
   if (spans.stage[i] < 0 || spans.microbatch[i] < 0 || kind === 'wait') return LABELS[kind] || kind;
-  if (COMPUTE.has(spans.kind[i])) return `${spans.stage[i]}${kind}${spans.microbatch[i]}`;
+  if (COMPUTE.has(spans.kind[i])) return `${spans.stage[i]}${kind}${piece(spans, i)}`;
   const direction = spans.direction[i] === 1 ? 'B' : 'F';
-  return `${spans.stage[i]}${kind.toUpperCase()}_${direction}${spans.microbatch[i]}`;
+  return `${spans.stage[i]}${kind.toUpperCase()}_${direction}${piece(spans, i)}`;
 }

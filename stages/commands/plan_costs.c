@@ -130,14 +130,15 @@ enum status plan_costs_make(const struct plan_costs_request *request, const stru
 void plan_costs_means(const struct plan *plan, const struct plan_costs *costs, double means_out[4])
 {
     int32_t stages = plan_stages(plan);
+    double share = (double)plan_slices(plan) / plan->shape.ranks; /* costs are those of a slice */
     double latency = 0.0;
     int32_t links = 0;
 
     memset(means_out, 0, 4 * sizeof(*means_out));
     for (int32_t s = 0; s < stages; s++) {
-        means_out[0] += costs->F[s] / plan->shape.ranks;
-        means_out[1] += costs->I[s] / plan->shape.ranks;
-        means_out[2] += costs->W[s] / plan->shape.ranks;
+        means_out[0] += costs->F[s] * share;
+        means_out[1] += costs->I[s] * share;
+        means_out[2] += costs->W[s] * share;
         for (int d = 0; d < LANE_DIRECTIONS; d++) {
             if (plan_source(plan, s, (enum lane_direction)d) != ACTION_NONE) {
                 latency +=

@@ -2,6 +2,7 @@
 
 #include <jansson.h>
 
+#include "scheduler/bubble_formula.h"
 #include "scheduler/plan_chart.h"
 #include "scheduler/plan_text.h"
 #include "scheduler/plan_trace.h"
@@ -133,6 +134,17 @@ static json_t *json_memory(const struct plan_memory *memory)
     return object;
 }
 
+/* At the mean costs; the bubble is null where no closed form holds for them. */
+static json_t *json_formula(const struct plan_print *print)
+{
+    struct bubble_formula formula;
+
+    bubble_formula_find(&print->compute->shape, print->F, print->I, print->W, &formula);
+    return json_pack("{s:s?, s:s?, s:o}", "text", formula.text, "limit", formula.limit, "bubble",
+                     formula.text != NULL && formula.limit == NULL ? json_real(formula.bubble)
+                                                                   : json_null());
+}
+
 /* Takes what it is given; NULL where memory ran out on the way. */
 static json_t *json_plan(const struct plan_print *print)
 {
@@ -145,7 +157,7 @@ static json_t *json_plan(const struct plan_print *print)
                              json_peaks(report->peak_wall, shape->ranks));
 
     return json_pack("{s:s, s:i, s:i, s:i, s:i, s:b, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:I, "
-                     "s:i, s:i, s:o, "
+                     "s:o, s:i, s:i, s:o, "
                      "s:o}",
                      "schedule", schedule_text(shape->schedule), "p", shape->ranks, "m",
                      shape->microbatches / plan_slices(print->compute), "v", shape->virtual_stages,
@@ -154,9 +166,9 @@ static json_t *json_plan(const struct plan_print *print)
                      "costs", costs, "makespan", simulation->makespan, "ideal", simulation->ideal,
                      "bubble", simulation->bubble, "span_bubble", simulation->span_bubble,
                      "bubble_ratio", report->bubble_ratio, "peak", peak, "messages",
-                     (json_int_t)report->messages, "min_depth", report->min_depth, "d_perf",
-                     report->perf_depth, "ranks", json_lines(print->compute), "lowered",
-                     json_lines(print->lowered));
+                     (json_int_t)report->messages, "formula", json_formula(print), "min_depth",
+                     report->min_depth, "d_perf", report->perf_depth, "ranks",
+                     json_lines(print->compute), "lowered", json_lines(print->lowered));
 }
 
 /* Without a model nothing has a size. */
@@ -247,8 +259,11 @@ enum status plan_print_summary(const struct plan_print *print, const char *prefi
     }
     (void)fprintf(out, "%scosts       F %g, I %g, W %g a rank and micro-batch, %g a message\n",
                   prefix, print->F, print->I, print->W, print->message);
-    (void)fprintf(out, "%smakespan    %g, ideal %g\n", prefix, simulation->makespan,
-                  simulation->ideal);
+    (void)fprintf(
+        out,
+        "%smakespan    %g, ideal %g, in units of the costs; ideal is what the fullest rank "
+        "computes\n",
+        prefix, simulation->makespan, simulation->ideal);
     (void)fprintf(out, "%sbubble      %g, %.1f %% of the makespan; %g within the span of a rank\n",
                   prefix, simulation->bubble, 100.0 * report->bubble_ratio,
                   simulation->span_bubble);

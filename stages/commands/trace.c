@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -14,8 +15,10 @@
 #include "scheduler/prove.h"
 #include "scheduler/timeline.h"
 #include "scheduler/trace_chart.h"
+#include "scheduler/trace_clock.h"
 #include "scheduler/trace_explain.h"
 #include "scheduler/trace_html.h"
+#include "scheduler/trace_json.h"
 #include "scheduler/trace_merge.h"
 #include "scheduler/trace_perfetto.h"
 #include "scheduler/trace_read.h"
@@ -46,6 +49,7 @@ enum trace_option {
     OPTION_EXPLAIN,
     OPTION_COSTS,
     OPTION_TEXT,
+    OPTION_FORMAT,
     OPTION_STEPS,
     OPTION_HELP
 };
@@ -58,6 +62,7 @@ static const struct option long_options[] = {{"json", required_argument, NULL, O
                                              {"explain", no_argument, NULL, OPTION_EXPLAIN},
                                              {"costs", required_argument, NULL, OPTION_COSTS},
                                              {"text", no_argument, NULL, OPTION_TEXT},
+                                             {"format", required_argument, NULL, OPTION_FORMAT},
                                              {"steps", required_argument, NULL, OPTION_STEPS},
                                              {"help", no_argument, NULL, OPTION_HELP},
                                              {NULL, 0, NULL, 0}};
@@ -80,6 +85,8 @@ static const char help_text[] =
     "path\n"
     "  --explain        why the run took longer than its plan, in a few sentences\n"
     "  --costs FILE     what each kind of action took, for weir plan --costs\n"
+    "  --format json    the numbers of --summary, and with --explain of that too, as one object\n"
+    "                   instead of text (scheduler/trace_json.h names them)\n"
     "  --steps A:B      only steps A to B, both included\n"
     "  --help           this text\n";
 
@@ -91,6 +98,7 @@ struct request {
     bool summary;
     bool explain;
     bool text;
+    bool json; /* numbers instead of texts */
     bool help;
     bool has_steps;
     int32_t first_step;
@@ -128,6 +136,16 @@ static enum status parse_steps(const char *text, struct request *request)
     return STATUS_OK;
 }
 
+static enum status parse_format(const char *text, struct request *request)
+{
+    if (strcmp(text, "text") != 0 && strcmp(text, "json") != 0) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "weir trace: --format is \"%s\", expected text or json", text);
+    }
+    request->json = strcmp(text, "json") == 0;
+    return STATUS_OK;
+}
+
 static enum status take_option(int option, char **argv, struct request *request)
 {
     switch (option) {
@@ -149,6 +167,8 @@ static enum status take_option(int option, char **argv, struct request *request)
     case OPTION_TEXT:
         request->text = true;
         return STATUS_OK;
+    case OPTION_FORMAT:
+        return parse_format(optarg, request);
     case OPTION_STEPS:
         return parse_steps(optarg, request);
     case OPTION_HELP:
@@ -165,8 +185,8 @@ static enum status take_option(int option, char **argv, struct request *request)
 
 static bool asks_for_nothing(const struct request *request)
 {
-    bool nothing =
-        !request->summary && !request->explain && !request->text && request->costs == NULL;
+    bool nothing = !request->summary && !request->explain && !request->text && !request->json &&
+                   request->costs == NULL;
 
     for (int file = 0; file < FILES; file++) {
         nothing = nothing && request->files[file] == NULL;
@@ -224,6 +244,11 @@ static enum status parse_request(int argc, char **argv, struct request *request)
                            "weir trace: expected one run directory, found %d; weir trace --help",
                            argc - optind);
     }
+    if (request->json && request->text) {
+        return status_fail(STATUS_ERR_REFUSED,
+                           "weir trace: --format json prints one object, and --text a picture "
+                           "behind it; ask for one of them");
+    }
     request->run_dir = argv[optind];
     return asks_for_nothing(request) ? choose_defaults(request) : STATUS_OK;
 }
@@ -265,16 +290,16 @@ static enum status load_plan(const char *run_dir, struct plan **lowered_out)
     return plan_prove(&shape, path, lowered_out);
 }
 
-static enum status explain(const struct trace_run *run, const struct request *request)
+static enum status explain(const struct trace_run *run, const struct request *request,
+                           struct trace_explanation *explanation_out)
 {
-    struct trace_explanation explanation;
     struct plan *lowered = NULL;
     enum status status = STATUS_OK;
 
     TRY(load_plan(request->run_dir, &lowered));
-    status = trace_explain_make(run, lowered, &explanation);
+    status = trace_explain_make(run, lowered, explanation_out);
     plan_destroy(&lowered);
-    return status < 0 ? status : trace_explain_print(&explanation, stdout);
+    return status;
 }
 
 static enum status write_file(const struct trace_run *run, const struct request *request,
@@ -345,13 +370,21 @@ static void begin_part(bool *begun)
 static enum status print_texts(const struct trace_run *run, const struct request *request,
                                bool *begun)
 {
+    struct trace_explanation explanation;
+
+    if (request->explain) {
+        TRY(explain(run, request, &explanation));
+    }
+    if (request->json) {
+        return trace_json_print(run, request->explain ? &explanation : NULL, stdout);
+    }
     if (request->summary) {
         begin_part(begun);
         TRY(trace_report_print(run, stdout));
     }
     if (request->explain) {
         begin_part(begun);
-        TRY(explain(run, request));
+        TRY(trace_explain_print(&explanation, stdout));
     }
     return STATUS_OK;
 }
@@ -366,7 +399,8 @@ static enum status draw_pictures(struct trace_run *run, const struct request *re
         return STATUS_OK;
     }
     begin_part(begun);
-    return print_chart(run);
+    TRY(print_chart(run));
+    return request->summary ? STATUS_OK : trace_clock_print(run, stdout); /* which says it, too */
 }
 
 static enum status show(struct trace_run *run, struct request *request)
@@ -375,7 +409,7 @@ static enum status show(struct trace_run *run, struct request *request)
 
     TRY(show_merged(run, request));
     if (request->files[FILE_HTML] == NULL && request->files[FILE_SVG] == NULL &&
-        !request->summary && !request->explain && !request->text) {
+        !request->summary && !request->explain && !request->text && !request->json) {
         return STATUS_OK;
     }
     TRY(choose_steps(run, request));

@@ -16,6 +16,20 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+int64_t tune_calibration_microbatches(const struct tune_base *base, const struct tune_point *point)
+{
+    int64_t configured = base->config->train.micro_batch_size;
+    int64_t all = base->config->train.global_batch_size / point->dp / point->micro_batch_size;
+    int64_t few = FEW_MICROBATCHES * configured / point->micro_batch_size;
+
+    return least(all, most(few, most(2 * point->pp, FEW_MICROBATCHES)));
+}
+
 /* Fewer layers than virtual stages: those in the middle come first, the ends may do without. */
 static void give_few(int64_t layers, int64_t stages, int32_t *counts)
 {
@@ -59,7 +73,7 @@ static enum status open_job(const struct tune_calibration *calibration,
     int64_t all =
         calibration->base->config->train.global_batch_size / point->dp / point->micro_batch_size;
     int64_t counts[3] = {
-        least(all, 2 * point->pp > FEW_MICROBATCHES ? 2 * point->pp : FEW_MICROBATCHES),
+        tune_calibration_microbatches(calibration->base, point),
         least(all, point->pp),
         1,
     };

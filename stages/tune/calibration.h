@@ -28,6 +28,10 @@ struct tune_calibration {
     double timeout_s;
 };
 
+/* How many it takes where memory allows: a step of small ones has as many sequences as one of a few of the
+ * configured size, so that it is no shorter, and as steady. Never more than the run's own. */
+int64_t tune_calibration_microbatches(const struct tune_base *base, const struct tune_point *point);
+
 /* What it would run. The caller releases the list, which has one candidate. */
 enum status tune_calibration_candidate(const struct tune_base *base, const struct tune_point *point,
                                        int64_t microbatches, struct tune_candidates *list_out);

@@ -47,6 +47,9 @@ struct tune_contender {
     double *measured_s;     /* owns; steps of its own jobs */
     int32_t measured_steps; /* 0: never run */
     double measured_median_s;
+
+    bool chosen; /* to really run (tune_field_choose()) */
+    int turn;    /* of the tuner, in which it ran last; 0: none */
 };
 
 /* Bytes that a rank may have: train.memory_limit, or, where there is none and tensors lie in the

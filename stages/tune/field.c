@@ -7,6 +7,9 @@
 
 #define FIRST_CAPACITY 64
 
+/* Times of a run are not steadier. */
+#define TWINS_WITHIN 0.01
+
 /* Of plans that are kept at once; the others are made again where they are simulated. */
 #define ACTIONS_MOST ((int64_t)4000000)
 
@@ -173,6 +176,63 @@ void tune_field_sort(struct tune_field *field)
     field->ranked = 0;
     while (field->ranked < field->count && class_of(&field->all[field->ranked]) < 2) {
         field->ranked++;
+    }
+}
+
+/* Whether one of the chosen is as good as the same. */
+static bool has_twin(const struct tune_field *field, const struct tune_contender *contender)
+{
+    double step_s = tune_contender_step_s(contender);
+    struct tune_point own;
+
+    tune_contender_point(contender, 0, &own);
+    for (size_t i = 0; i < field->count; i++) {
+        const struct tune_contender *other = &field->all[i];
+        struct tune_point point;
+
+        tune_contender_point(other, 0, &point);
+        if (other->chosen && tune_point_equal(&point, &own) &&
+            step_s < tune_contender_step_s(other) * (1.0 + TWINS_WITHIN)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct tune_contender *find_next(struct tune_field *field)
+{
+    struct tune_contender *best = NULL;
+
+    for (size_t i = 0; i < field->count; i++) {
+        struct tune_contender *own = &field->all[i];
+
+        if (!own->chosen && class_of(own) < 2 &&
+            (best == NULL || tune_contender_step_s(own) < tune_contender_step_s(best)) &&
+            !has_twin(field, own)) {
+            best = own;
+        }
+    }
+    return best;
+}
+
+void tune_field_choose(struct tune_field *field, size_t count)
+{
+    size_t configured = tune_field_configured(field);
+
+    for (size_t i = 0; i < field->count; i++) {
+        field->all[i].chosen = false;
+    }
+    while (count > 0) {
+        struct tune_contender *next = find_next(field);
+
+        if (next == NULL) {
+            break;
+        }
+        next->chosen = true;
+        count--;
+    }
+    if (configured != SIZE_MAX) {
+        field->all[configured].chosen = true;
     }
 }
 

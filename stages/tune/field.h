@@ -47,6 +47,11 @@ void tune_field_sort_by_guess(struct tune_field *field);
  * the rest. Sets `ranked`. */
 void tune_field_sort(struct tune_field *field);
 
+/* Marks as `chosen` the configuration itself and the best `count` of those that ran or that measured costs
+ * predict, each by what is known of it. Of two at one point that are told apart by less than 1 %, only
+ * the better one: a run would not tell them apart either. */
+void tune_field_choose(struct tune_field *field, size_t count);
+
 /* The place of the configuration itself; SIZE_MAX where it does not fit. */
 size_t tune_field_configured(const struct tune_field *field);
 

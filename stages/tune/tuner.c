@@ -17,8 +17,18 @@
 /* Jobs run in turns, so that what disturbs the machine for a while disturbs all alike. */
 #define ROUNDS 2
 
+/* How often the best are chosen anew, and how far a step may be from its prediction before its costs are
+ * doubted: what is said of quiet machines is 3 %. */
+#define TURNS    3
+#define OFF_MOST 0.06
+
 /* Contenders whose layers are divided anew, for each that really runs. */
 #define SPLITS_EACH 3
+
+struct points {
+    struct tune_point *all; /* owns */
+    size_t count;
+};
 
 struct tuner {
     const struct tune_base *base;
@@ -26,8 +36,8 @@ struct tuner {
     struct tune_jobs *jobs;
     struct tune_result *result;
     struct tune_cost_table table; /* owns */
-    struct tune_point *tried;     /* owns; points that cannot be measured */
-    size_t tried_count;
+    struct points given_up;       /* that cannot be measured */
+    struct points doubted;        /* whose costs were measured again */
     int64_t begin_ns;
     double longest_s; /* of a job so far */
 };
@@ -50,23 +60,22 @@ static double timeout_s(const struct tuner *tuner)
     return left > 1.0 ? left : 1.0;
 }
 
-static enum status give_up_point(struct tuner *tuner, const struct tune_point *point)
+static enum status points_add(struct points *points, const struct tune_point *point)
 {
-    struct tune_point *tried =
-        realloc(tuner->tried, (tuner->tried_count + 1) * sizeof(*tuner->tried));
+    struct tune_point *all = realloc(points->all, (points->count + 1) * sizeof(*all));
 
-    if (tried == NULL) {
-        return status_fail(STATUS_ERR_NO_MEMORY, "weir tune: %zu points", tuner->tried_count + 1);
+    if (all == NULL) {
+        return status_fail(STATUS_ERR_NO_MEMORY, "weir tune: %zu points", points->count + 1);
     }
-    tuner->tried = tried;
-    tuner->tried[tuner->tried_count++] = *point;
+    points->all = all;
+    points->all[points->count++] = *point;
     return STATUS_OK;
 }
 
-static bool is_given_up(const struct tuner *tuner, const struct tune_point *point)
+static bool points_have(const struct points *points, const struct tune_point *point)
 {
-    for (size_t i = 0; i < tuner->tried_count; i++) {
-        if (tune_point_equal(&tuner->tried[i], point)) {
+    for (size_t i = 0; i < points->count; i++) {
+        if (tune_point_equal(&points->all[i], point)) {
             return true;
         }
     }
@@ -82,7 +91,7 @@ static bool find_open_point(const struct tuner *tuner, const struct tune_contend
 
         tune_contender_point(contender, s, point_out);
         if (tune_cost_table_find(&tuner->table, point_out, &costs) != TUNE_MEASURED &&
-            !is_given_up(tuner, point_out)) {
+            !points_have(&tuner->given_up, point_out)) {
             return true;
         }
     }
@@ -115,7 +124,7 @@ static enum status calibrate(struct tuner *tuner, const struct tune_point *point
     }
     TRY(status);
     tuner->longest_s = seconds > tuner->longest_s ? seconds : tuner->longest_s;
-    return possible ? STATUS_OK : give_up_point(tuner, point);
+    return possible ? STATUS_OK : points_add(&tuner->given_up, point);
 }
 
 /* Of the best by what is known so far, the first with a point that is not measured; those whose points cannot be
@@ -142,16 +151,18 @@ static enum status predict(struct tuner *tuner)
     return STATUS_OK;
 }
 
-/* Begins with what is configured, where that fits. */
-static enum status calibrate_all(struct tuner *tuner)
+/* Until those at the top are known, or `share` of the time is over. Begins with what is configured, where
+ * that fits. */
+static enum status calibrate_all(struct tuner *tuner, double share)
 {
     struct tune_field *field = &tuner->result->field;
     size_t own = tune_field_configured(field);
     struct tune_point point;
-    bool open = find_open_point(tuner, &field->all[own != SIZE_MAX ? own : 0], &point);
+    bool open = find_open_point(tuner, &field->all[own != SIZE_MAX ? own : 0], &point) ||
+                choose_point(tuner, &point);
 
     while (open) {
-        if (tuner->table.count > 0 && !has_time(tuner, CALIBRATION_SHARE)) {
+        if (tuner->table.count > 0 && !has_time(tuner, share)) {
             tuner->result->out_of_time = true;
             return STATUS_OK;
         }
@@ -314,14 +325,22 @@ static enum status verify_one(struct tuner *tuner, struct tune_contender *conten
     return status;
 }
 
-/* One round of the best `best` and the configuration itself. *ended_out: the time is up. */
-static enum status verify_round(struct tuner *tuner, size_t best, int round, bool *ended_out)
+/* What a turn runs: the chosen that did not run yet, and the fastest so far beside them. */
+static bool is_due(const struct tuner *tuner, const struct tune_contender *contender, int turn)
+{
+    const struct tune_contender *first = &tuner->result->field.all[0]; /* sorted */
+
+    return contender == first ||
+           (contender->chosen && (contender->turn == 0 || contender->turn == turn));
+}
+
+/* One round of a turn. *ended_out: the time is up. */
+static enum status verify_round(struct tuner *tuner, int turn, int round, bool *ended_out)
 {
     struct tune_field *field = &tuner->result->field;
-    size_t own = tune_field_configured(field);
 
     for (size_t i = 0; i < field->count; i++) {
-        if (i >= best && i != own) {
+        if (!is_due(tuner, &field->all[i], turn)) {
             continue;
         }
         *ended_out = !has_time(tuner, 1.0);
@@ -329,20 +348,75 @@ static enum status verify_round(struct tuner *tuner, size_t best, int round, boo
             tuner->result->out_of_time = true;
             return STATUS_OK;
         }
+        field->all[i].turn = turn;
         TRY(verify_one(tuner, &field->all[i], round));
+    }
+    return STATUS_OK;
+}
+
+static bool is_off(const struct tune_contender *contender)
+{
+    double off_s = contender->measured_median_s - contender->step_s;
+
+    return contender->measured_steps > 0 && contender->quality <= TUNE_INTERPOLATED &&
+           (off_s > OFF_MOST * contender->step_s || off_s < -OFF_MOST * contender->step_s);
+}
+
+/* The costs that a contender which ran does not bear out, once more. */
+static enum status doubt(struct tuner *tuner, const struct tune_contender *contender)
+{
+    char text[TUNE_CANDIDATE_TEXT_BYTES];
+    struct tune_point point;
+
+    tune_contender_point(contender, 0, &point);
+    if (!is_off(contender) || points_have(&tuner->doubted, &point) || !has_time(tuner, 1.0)) {
+        return STATUS_OK;
+    }
+    tune_candidate_print(&contender->candidate, text, sizeof(text));
+    log_info("%s takes %.1f ms a step, and %.1f were predicted: its costs are measured again", text,
+             contender->measured_median_s * 1e3, contender->step_s * 1e3);
+    TRY(points_add(&tuner->doubted, &point));
+    return calibrate(tuner, &point);
+}
+
+/* Whether other contenders are worth a run now. */
+static enum status choose_again(struct tuner *tuner, bool *more_out)
+{
+    struct tune_field *field = &tuner->result->field;
+
+    for (size_t i = 0; i < field->count; i++) {
+        TRY(doubt(tuner, &field->all[i]));
+    }
+    TRY(predict(tuner));
+    TRY(calibrate_all(tuner, 1.0));
+    tune_field_sort(field);
+    tune_field_choose(field, (size_t)tuner->settings->verify);
+    *more_out = false;
+    for (size_t i = 0; i < field->count; i++) {
+        *more_out = *more_out || (field->all[i].chosen && field->all[i].measured_steps == 0);
+    }
+    return STATUS_OK;
+}
+
+static enum status verify_turn(struct tuner *tuner, int turn, bool *ended_out)
+{
+    for (int round = 1; !*ended_out && round <= ROUNDS; round++) {
+        TRY(verify_round(tuner, turn, round, ended_out));
     }
     return STATUS_OK;
 }
 
 static enum status verify(struct tuner *tuner)
 {
-    size_t best = (size_t)tuner->settings->verify;
-    size_t ranked = tuner->result->field.ranked;
-    bool ended = false;
+    bool ended = tuner->settings->verify == 0;
 
-    best = best < ranked ? best : ranked;
-    for (int round = 1; best > 0 && !ended && round <= ROUNDS; round++) {
-        TRY(verify_round(tuner, best, round, &ended));
+    tune_field_choose(&tuner->result->field, (size_t)tuner->settings->verify);
+    for (int turn = 1; !ended && turn <= TURNS; turn++) {
+        bool more = false;
+
+        TRY(verify_turn(tuner, turn, &ended));
+        TRY(ended || turn == TURNS ? STATUS_OK : choose_again(tuner, &more));
+        ended = ended || !more;
     }
     return STATUS_OK;
 }
@@ -362,7 +436,7 @@ static enum status search(struct tuner *tuner)
     }
     log_info("%zu candidates are legal, %zu do not fit into memory, %zu are compared",
              field->candidates, field->too_large, field->count);
-    TRY(calibrate_all(tuner));
+    TRY(calibrate_all(tuner, CALIBRATION_SHARE));
     if ((tuner->settings->keys >> TUNE_KEY_LAYERS & 1U) != 0) {
         TRY(divide_best(tuner));
     }
@@ -393,7 +467,8 @@ enum status tune_run(const struct tune_base *base, const struct tune_settings *s
     result_out->jobs = jobs->started;
     result_out->seconds = passed_s(&tuner);
     tune_cost_table_release(&tuner.table);
-    free(tuner.tried);
+    free(tuner.given_up.all);
+    free(tuner.doubted.all);
     return status;
 }
 

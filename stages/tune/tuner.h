@@ -7,6 +7,8 @@
  *   3. the best ones get layers divided by these costs, and orders that are searched for, where that
  *      helps
  *   4. the best few really run, in turns, and the fastest of them is the answer
+ *   5. where one takes another time than its costs say, the machine was another when they were
+ *      measured: they are measured once more, and the best few that did not run yet follow
  *
  * Which jobs come depends on what earlier ones measured; the configuration itself is always among
  * those that really run.

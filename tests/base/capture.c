@@ -1,5 +1,6 @@
 #include "tests/base/capture.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,7 +9,9 @@ void capture_begin(struct capture *capture)
 {
     capture->kept = dup(STDERR_FILENO);
     capture->file = memfd_create("capture", MFD_CLOEXEC);
-    if (capture->kept < 0 || capture->file < 0 || dup2(capture->file, STDERR_FILENO) < 0) {
+    /* Appended: of threads that write at the same place of such a file one would lose its line. */
+    if (capture->kept < 0 || capture->file < 0 || fcntl(capture->file, F_SETFL, O_APPEND) < 0 ||
+        dup2(capture->file, STDERR_FILENO) < 0) {
         abort();
     }
 }

@@ -7,8 +7,8 @@
  * Trains each of several schedules on two ranks × 1 thread for a few steps, traced, in turns, so that
  * whatever else the machine does meets all of them. Of each it prints the measured median of its steps
  * over all rounds, the prediction from its own costs, and from the costs of the first schedule with as
- * many virtual stages; then how many pairs whose measured steps differ by more than 3 % are predicted in
- * the right order. Prints name, shape, value and unit, tab separated.
+ * many virtual stages; then, of the pairs whose predictions differ by more than 3 %, how many were measured
+ * in that order. Prints name, shape, value and unit, tab separated.
  */
 #include <getopt.h>
 #include <math.h>
@@ -217,13 +217,29 @@ static void print_row(const char *name, const char *shape, double value, const c
     (void)printf("%s\t%s\t%.2f\t%s\n", name, shape, value, unit);
 }
 
+/* Of pairs whose predictions differ by more than 3 %, how many were measured in that order. */
+static void print_order(const char *whose, const double *measured, const double *predicted)
+{
+    int pairs = 0;
+    int right = 0;
+
+    for (size_t i = 0; i < CASES; i++) {
+        for (size_t j = i + 1; j < CASES; j++) {
+            if (fabs(predicted[i] / predicted[j] - 1.0) > DIFFERENT) {
+                pairs++;
+                right += (measured[i] < measured[j]) == (predicted[i] < predicted[j]) ? 1 : 0;
+            }
+        }
+    }
+    print_row("pairs_that_differ", whose, pairs, "pairs");
+    print_row("pairs_in_order", whose, right, "pairs");
+}
+
 static void print_all(const struct bench *bench)
 {
     double measured[CASES];
     double own[CASES];
     double other[CASES];
-    int pairs = 0;
-    int right = 0;
 
     for (size_t i = 0; i < CASES; i++) {
         measured[i] = median(bench->measured[i], bench->rounds);
@@ -236,16 +252,8 @@ static void print_all(const struct bench *bench)
         print_row("difference_by_first", cases[i].name, 100.0 * (other[i] / measured[i] - 1.0),
                   "%");
     }
-    for (size_t i = 0; i < CASES; i++) {
-        for (size_t j = i + 1; j < CASES; j++) {
-            if (fabs(measured[i] / measured[j] - 1.0) > DIFFERENT) {
-                pairs++;
-                right += (measured[i] < measured[j]) == (other[i] < other[j]) ? 1 : 0;
-            }
-        }
-    }
-    print_row("pairs_that_differ", "all", pairs, "pairs");
-    print_row("pairs_in_order", "all", right, "pairs");
+    print_order("by_own", measured, own);
+    print_order("by_first", measured, other);
 }
 
 static void parse(struct bench *bench, int argc, char **argv)

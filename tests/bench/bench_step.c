@@ -12,6 +12,8 @@
  *                                         pp 4, m 8, 150 MB, over ZeroMQ and over the data plane
  *     bench_step --formats                one process × 1 thread in fp32, bf16 and fp16, in turns
  *     bench_step --recompute              the same in fp32 with recompute and with dropout, in turns
+ *     bench_step --trace [options]        what tracing every step costs: a small model on 2 ranks x 1 thread,
+ *                                         traced and not, in turns; the options below change its shape
  *     bench_step --pp 2 --tp 1 --dp 1 --virtual-stages 1 --threads 1 --num-microbatches 8
  *                --micro-batch-size 4 --seq-len 256 --num-layers 12 --hidden 768 --heads 12
  *                --vocab 50257 --steps 5
@@ -19,6 +21,7 @@
  * Prints `name shape value unit`, tab separated; medians over the steps after the first.
  */
 #include <getopt.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +43,25 @@ static const struct step_shape gpt2_124m = {
     .heads = 12,
     .vocab = 50257,
     .steps = 4,
+    .split = "auto",
+    .sync = "auto",
+};
+
+/* Seconds on two cores. */
+static const struct step_shape small = {
+    .pp = 2,
+    .tp = 1,
+    .dp = 1,
+    .virtual_stages = 1,
+    .threads = 1,
+    .microbatches = 8,
+    .micro_batch_size = 2,
+    .seq_len = 128,
+    .layers = 8,
+    .hidden = 256,
+    .heads = 4,
+    .vocab = 256,
+    .steps = 8,
     .split = "auto",
     .sync = "auto",
 };
@@ -186,8 +208,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Prints what each takes beside the first: the median over rounds of the median step. */
-static void run_in_turns(struct variant *variants, int count)
+/* Prints what each takes beside the first: the median over rounds of the median step. 0 where all ran. */
+static int run_in_turns(struct variant *variants, int count)
 {
     for (int turn = 0; turn < TURNS; turn++) {
         for (int i = 0; i < count; i++) {
@@ -195,7 +217,7 @@ static void run_in_turns(struct variant *variants, int count)
 
             if (step_measure(&variants[i].shape, &result) != 0) {
                 (void)printf("step\t%s\tnan\ts\n", variants[i].name);
-                return;
+                return 1;
             }
             variants[i].seconds[turn] = step_median(result.seconds, variants[i].shape.steps);
         }
@@ -208,6 +230,7 @@ static void run_in_turns(struct variant *variants, int count)
                          variants[i].seconds[TURNS / 2] / variants[0].seconds[TURNS / 2]);
         }
     }
+    return 0;
 }
 
 static void run_formats(void)
@@ -222,7 +245,7 @@ static void run_formats(void)
         variants[i].shape.dtype = variants[i].name;
         variants[i].shape.steps = 3;
     }
-    run_in_turns(variants, 3);
+    (void)run_in_turns(variants, 3);
 }
 
 static void run_recompute(void)
@@ -239,7 +262,19 @@ static void run_recompute(void)
         variants[i].shape.steps = 3;
     }
     variants[3].shape.dropout = 0.1;
-    run_in_turns(variants, 4);
+    (void)run_in_turns(variants, 4);
+}
+
+/* Spans are kept either way, because the step line is made of them; a trace writes them behind each step. */
+static int run_trace(const struct step_shape *shape)
+{
+    struct variant variants[] = {
+        {.name = "trace off", .shape = *shape},
+        {.name = "trace on", .shape = *shape},
+    };
+
+    variants[1].shape.trace = true;
+    return run_in_turns(variants, 2);
 }
 
 static void run_crowded(void)
@@ -324,12 +359,14 @@ static const struct option options[] = {
     {"tp", required_argument, NULL, 10},
     {"dp", required_argument, NULL, 11},
     {"virtual-stages", required_argument, NULL, 12},
+    {"trace", no_argument, NULL, 13},
     {NULL, 0, NULL, 0},
 };
 
 static int run_given(int argc, char **argv)
 {
-    struct step_shape shape = gpt2_124m;
+    bool trace = strcmp(argv[1], "--trace") == 0;
+    struct step_shape shape = trace ? small : gpt2_124m;
     long *fields[] = {&shape.pp,
                       &shape.threads,
                       &shape.microbatches,
@@ -346,6 +383,9 @@ static int run_given(int argc, char **argv)
     int option = 0;
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (option == 13 && trace) {
+            continue;
+        }
         if (option < 0 || option > 12) {
             return 1;
         }
@@ -353,6 +393,9 @@ static int run_given(int argc, char **argv)
     }
     if (shape.steps < 1 || shape.steps > STEPS_MOST || step_world(&shape) < 1) {
         return 1;
+    }
+    if (trace) {
+        return run_trace(&shape);
     }
     return report(&shape, peak_measure_flops((int)(step_world(&shape) * shape.threads))) > 0.0 ? 0
                                                                                                : 1;

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/folder.h"
 #include "scheduler/simulate.h"
+#include "scheduler/trace.h"
 #include "stages/backends.h"
 #include "stages/engine.h"
 
@@ -90,12 +92,15 @@ static double ideal_bubble(const struct engine *engine)
     return plan_idle_share(engine->plan, &costs, &bubble) < 0 ? NAN : bubble;
 }
 
-static enum status run_steps(struct engine *engine, struct step_result *result)
+/* A step's time ends when its spans are written, where they are. */
+static enum status run_steps(struct engine *engine, struct trace_writer *trace,
+                             struct step_result *result)
 {
     for (int64_t step = 0; step < engine->config->train.steps; step++) {
         int64_t begin_ns = clock_now_ns();
 
         TRY(engine_step(engine));
+        TRY(trace != NULL ? trace_writer_drain(trace, &engine->spans) : STATUS_OK);
         if (engine->grid.rank == 0) {
             result->seconds[step] = (double)(clock_now_ns() - begin_ns) * 1e-9;
             result->bubble[step] = engine->update.outcome.bubble;
@@ -107,6 +112,39 @@ static enum status run_steps(struct engine *engine, struct step_result *result)
         span_ring_discard(&engine->spans);
     }
     return STATUS_OK;
+}
+
+static enum status open_trace(const struct engine *engine, const char *path,
+                              struct trace_writer **trace_out)
+{
+    const struct trace_writer_config config = {
+        .path = path,
+        .run_name = "bench_step",
+        .rank = engine->grid.rank,
+        .pipeline_rank = engine->grid.pp,
+        .most_bytes = (uint64_t)1 << 30,
+        .origin_ns = engine->origin_ns,
+    };
+
+    return trace_writer_open(&config, trace_out);
+}
+
+/* All steps, in a trace beside the configuration where one is asked for. */
+static enum status run_traced(const struct step_shape *shape, struct engine *engine,
+                              const char *directory, struct step_result *result)
+{
+    struct trace_writer *trace = NULL;
+    char path[256];
+    enum status status = STATUS_OK;
+    enum status closed = STATUS_OK;
+
+    (void)snprintf(path, sizeof(path), "%s/trace-%d.json", directory, (int)engine->grid.rank);
+    if (shape->trace) {
+        TRY(open_trace(engine, path, &trace));
+    }
+    status = run_steps(engine, trace, result);
+    closed = trace_writer_close(&trace);
+    return status < 0 ? status : closed;
 }
 
 static int run_rank(const struct step_shape *shape, const char *directory, int32_t rank,
@@ -136,7 +174,7 @@ static int run_rank(const struct step_shape *shape, const char *directory, int32
         status = engine_open(&options, &engine);
     }
     if (status >= 0) {
-        status = run_steps(engine, result);
+        status = run_traced(shape, engine, directory, result);
     }
     status = engine_close(&engine, status);
     config_destroy(&config);
@@ -182,9 +220,7 @@ int step_measure(const struct step_shape *shape, struct step_result *result)
         failed = run_processes(shape, directory, shared);
     }
     *result = *shared;
-    (void)unlink(text);
-    (void)unlink(yaml);
-    (void)rmdir(directory);
+    folder_discard(directory); /* with the sockets of the job */
     (void)munmap(shared, sizeof(*shared));
     return failed;
 }

@@ -5,6 +5,8 @@
 #ifndef TESTS_BENCH_STEP_RIG_H
 #define TESTS_BENCH_STEP_RIG_H
 
+#include <stdbool.h>
+
 #define STEPS_MOST 64
 
 struct step_shape {
@@ -27,6 +29,7 @@ struct step_shape {
     const char *recompute;
     const char *device; /* NULL: cpu */
     double dropout;
+    bool trace; /* every step is written to a trace, as with trace.enabled */
 };
 
 /* What the processes of one measurement share. */

@@ -122,3 +122,7 @@ if awk 'NR > 1 && $NF > 0' "$table" | grep .; then
     echo "cuda: these kernels spill registers"
     exit 1
 fi
+# Names of kernels may have spaces.
+awk 'NR > 1 { kernels[$(NF - 4)]++; if ($(NF - 3) > most) most = $(NF - 3) }
+    END { for (a in kernels) printf "cuda: %d kernels for %s\n", kernels[a], a
+          printf "cuda: none spills registers, the largest takes %d of 255\n", most }' "$table"

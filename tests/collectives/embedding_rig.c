@@ -237,7 +237,7 @@ static enum status make_buffers(const struct embedding_end *end, struct buffers 
 
     buffers->landing = calloc(end->elems + 1, sizeof(float));
     buffers->own = calloc(end->elems + 1, sizeof(float));
-    buffers->made = calloc(end->elems + 1, sizeof(float));
+    buffers->made = calloc(1, bytes + sizeof(float));
     if (buffers->landing == NULL || buffers->own == NULL || buffers->made == NULL) {
         return STATUS_ERR_NO_MEMORY;
     }
@@ -256,9 +256,10 @@ static void *run_end(void *argument)
     struct buffers buffers = {0};
     struct embedding_sync_config config = embedding_configure(end->role, end->elems, end->cancel);
     struct embedding_sync *sync = NULL;
+    enum status opened = STATUS_OK;
 
-    end->opened = make_buffers(end, &buffers);
-    if (end->opened == STATUS_OK) {
+    opened = make_buffers(end, &buffers);
+    if (opened == STATUS_OK) {
         config.weight_bytes = end->weight_bytes;
         config.landing = end->elems > 0 ? buffers.landing : NULL;
         config.comm = buffers.comm;
@@ -266,10 +267,11 @@ static void *run_end(void *argument)
         config.come_context = &buffers;
         config.peer = end->role == EMBEDDING_OWNER ? EMBEDDING_HEAD : EMBEDDING_OWNER;
         config.shared_offset = embedding_offset(end->role);
-        end->opened = embedding_sync_open(&config, &sync);
+        opened = embedding_sync_open(&config, &sync);
     }
+    end->opened = opened;
     (void)snprintf(end->text, sizeof(end->text), "%s", status_last()->message);
-    if (end->opened == STATUS_OK) {
+    if (opened == STATUS_OK) {
         end->wrong = end->role == EMBEDDING_OWNER ? run_owner(end, sync, &buffers)
                                                   : run_head(end, sync, &buffers);
     }

@@ -2,43 +2,12 @@
 #include "tests/emulated/cuda_on_host.hpp"
 
 #include "tests/emulated/cuda_on_host_seed.h"
+#include "tests/emulated/fiber.hpp"
 
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <vector>
-
-#include <sys/mman.h>
-#include <ucontext.h>
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#define ON_HOST_ASAN 1
-#endif
-
-#if defined(__x86_64__)
-/* Puts the registers that a call must keep on the stack, leaves its top in *from, and goes on where another
- * stack, whose top was left in the same way, stopped. No system call, unlike swapcontext(). */
-extern "C" void cuda_on_host_switch(void **from, void *to);
-asm(".text\n"
-    ".globl cuda_on_host_switch\n"
-    "cuda_on_host_switch:\n"
-    "    push %rbp\n"
-    "    push %rbx\n"
-    "    push %r12\n"
-    "    push %r13\n"
-    "    push %r14\n"
-    "    push %r15\n"
-    "    mov %rsp, (%rdi)\n"
-    "    mov %rsi, %rsp\n"
-    "    pop %r15\n"
-    "    pop %r14\n"
-    "    pop %r13\n"
-    "    pop %r12\n"
-    "    pop %rbx\n"
-    "    pop %rbp\n"
-    "    ret\n");
-#endif
 
 namespace on_host
 {
@@ -48,35 +17,8 @@ __thread place here = {};
 namespace
 {
 
-constexpr size_t stack_bytes = 64 * 1024;
 constexpr int warp_lanes = 32;
-
-/* Where a stack stopped. */
-struct stop {
-#if defined(__x86_64__)
-    void *top;
-#else
-    ucontext_t context;
-#endif
-};
-
-void go(stop *from, stop *to)
-{
-#if defined(__x86_64__)
-    cuda_on_host_switch(&from->top, to->top);
-#else
-    swapcontext(&from->context, &to->context);
-#endif
-}
-
-/* A stack, and who runs on it. */
-struct fiber {
-    stop at;
-    char *stack;
-    unsigned thread; /* number in the block */
-    uint3 index;     /* of it */
-    void *fake_stack;
-};
+constexpr unsigned whole_warp = 0xFFFFFFFFU;
 
 /* What a thread gives at a barrier of lanes, and asks of the others. */
 struct wish {
@@ -99,7 +41,7 @@ struct waiter {
     wish *own; /* on its stack */
 };
 
-/* One launch; of a block, what is under way. */
+/* The runs of a host thread; of a block, what is under way. */
 struct run {
     const std::function<void()> *body;
     std::vector<unsigned> order; /* of threads */
@@ -113,22 +55,23 @@ struct run {
     std::vector<fiber *> idle;
     std::vector<uint64_t> lanes; /* by thread: what it gives in an exchange */
     fiber *current;
-    stop scheduler;
+    home scheduler; /* whose stack begins threads */
 
     /* Between launches every fiber is idle. */
     ~run()
     {
         for (fiber *one : idle) {
-            (void)munmap(one->stack, stack_bytes);
-            delete one;
+            fiber_destroy(one);
         }
     }
 };
 
-thread_local run now;
+/* Behind a pointer, so that no access asks whether it is made. */
+thread_local run made_run;
+__thread run *now;
 thread_local std::vector<char> dynamic_shared;
 thread_local uint64_t seed;
-thread_local uint64_t switch_count;
+__thread uint64_t switch_count;
 
 uint64_t next_random(uint64_t *state)
 {
@@ -160,19 +103,19 @@ uint3 index_in(unsigned number, dim3 size)
 
 void enter(unsigned thread)
 {
-    now.current->thread = thread;
-    now.current->index = index_in(thread, here.block_size);
-    here.thread = now.current->index;
+    now->current->thread = thread;
+    now->current->index = index_in(thread, here.block_size);
+    here.thread = now->current->index;
 }
 
 [[noreturn]] void give_up(const char *why)
 {
     std::fprintf(stderr, "cuda_on_host: %s; block %u,%u,%u, %u threads alive\n", why, here.block.x,
-                 here.block.y, here.block.z, now.alive);
-    for (const fiber *one : now.at_block) {
+                 here.block.y, here.block.z, now->alive);
+    for (const fiber *one : now->at_block) {
         std::fprintf(stderr, "  thread %u waits for its block\n", one->thread);
     }
-    for (const std::vector<waiter> &warp : now.at_warp) {
+    for (const std::vector<waiter> &warp : now->at_warp) {
         for (const waiter &one : warp) {
             std::fprintf(stderr, "  thread %u waits for lanes %08x\n", one.runs_on->thread,
                          one.mask);
@@ -183,9 +126,9 @@ void enter(unsigned thread)
 
 void open_block_if_full()
 {
-    if (now.at_block.size() == now.alive) {
-        now.ready.insert(now.ready.end(), now.at_block.begin(), now.at_block.end());
-        now.at_block.clear();
+    if (now->at_block.size() == now->alive) {
+        now->ready.insert(now->ready.end(), now->at_block.begin(), now->at_block.end());
+        now->at_block.clear();
     }
 }
 
@@ -196,9 +139,9 @@ void exchange_lanes(unsigned warp, unsigned mask)
     const wish *first = nullptr;
     unsigned votes = 0;
 
-    for (const waiter &one : now.at_warp[warp]) {
+    for (const waiter &one : now->at_warp[warp]) {
         if (one.mask == mask) {
-            now.lanes[one.runs_on->thread] = one.own->given;
+            now->lanes[one.runs_on->thread] = one.own->given;
             votes |= (one.own->given != 0 ? 1U : 0U) << (one.runs_on->thread % warp_lanes);
             owned[one.runs_on->thread % warp_lanes] = one.own->owned;
             first = first != nullptr ? first : one.own;
@@ -210,9 +153,9 @@ void exchange_lanes(unsigned warp, unsigned mask)
     if (first != nullptr && first->act != nullptr) {
         first->act(owned);
     }
-    for (const waiter &one : now.at_warp[warp]) {
+    for (const waiter &one : now->at_warp[warp]) {
         if (one.mask == mask && one.own->asks == wish::LANE) {
-            one.own->taken = now.lanes[one.own->from];
+            one.own->taken = now->lanes[one.own->from];
         } else if (one.mask == mask) {
             one.own->taken = votes;
         }
@@ -222,8 +165,9 @@ void exchange_lanes(unsigned warp, unsigned mask)
 /* Opens the barrier of these lanes where all that are alive have come. */
 void open_lanes_if_full(unsigned warp, unsigned mask)
 {
-    std::vector<waiter> &waiting = now.at_warp[warp];
-    size_t needed = (size_t)__builtin_popcount(mask & now.alive_lanes[warp]);
+    std::vector<waiter> &waiting = now->at_warp[warp];
+    const unsigned meant = mask & now->alive_lanes[warp];
+    size_t needed = meant == whole_warp ? warp_lanes : (size_t)__builtin_popcount(meant);
     size_t come = 0;
     size_t left = 0;
 
@@ -239,7 +183,7 @@ void open_lanes_if_full(unsigned warp, unsigned mask)
     exchange_lanes(warp, mask);
     for (const waiter &one : waiting) {
         if (one.mask == mask) {
-            now.ready.push_back(one.runs_on);
+            now->ready.push_back(one.runs_on);
         } else {
             waiting[left++] = one;
         }
@@ -247,18 +191,24 @@ void open_lanes_if_full(unsigned warp, unsigned mask)
     waiting.resize(left);
 }
 
-void to_scheduler()
+/* Another thread's turn: of one that may go on, or the scheduler's, which begins others. */
+void yield()
 {
-    fiber *self = now.current;
+    fiber *self = now->current;
 
     switch_count++;
-#ifdef ON_HOST_ASAN
-    __sanitizer_start_switch_fiber(&self->fake_stack, nullptr, 0);
-#endif
-    go(&self->at, &now.scheduler);
-#ifdef ON_HOST_ASAN
-    __sanitizer_finish_switch_fiber(self->fake_stack, nullptr, nullptr);
-#endif
+    if (now->ready.empty()) {
+        fiber_leave(&now->scheduler, self);
+    } else {
+        fiber *next = now->ready.front();
+
+        now->ready.pop_front();
+        if (next == self) {
+            return;
+        }
+        now->current = next;
+        fiber_pass(&now->scheduler, self, next);
+    }
     here.thread = self->index;
 }
 
@@ -267,111 +217,60 @@ void leave(unsigned thread)
 {
     unsigned warp = thread / warp_lanes;
 
-    now.alive--;
-    now.alive_lanes[warp] &= ~(1U << (thread % warp_lanes));
-    if (!now.at_block.empty()) {
+    now->alive--;
+    now->alive_lanes[warp] &= ~(1U << (thread % warp_lanes));
+    if (!now->at_block.empty()) {
         open_block_if_full();
     }
-    for (size_t i = 0; i < now.at_warp[warp].size();) {
-        size_t before = now.at_warp[warp].size();
+    for (size_t i = 0; i < now->at_warp[warp].size();) {
+        size_t before = now->at_warp[warp].size();
 
-        open_lanes_if_full(warp, now.at_warp[warp][i].mask);
-        i = now.at_warp[warp].size() == before ? i + 1 : 0;
+        open_lanes_if_full(warp, now->at_warp[warp][i].mask);
+        i = now->at_warp[warp].size() == before ? i + 1 : 0;
     }
 }
 
 /* The life of a fiber: threads that have not begun, one after another. */
 void live()
 {
-#ifdef ON_HOST_ASAN
-    __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
-#endif
+    fiber_enter(&now->scheduler, nullptr);
     for (;;) {
-        while (now.started < now.order.size()) {
-            enter(now.order[now.started++]);
-            (*now.body)();
-            leave(now.current->thread);
+        while (now->started < now->order.size()) {
+            enter(now->order[now->started++]);
+            (*now->body)();
+            leave(now->current->thread);
         }
-        now.idle.push_back(now.current);
-        to_scheduler();
+        now->idle.push_back(now->current);
+        yield();
     }
-}
-
-/* So that the first turn of the stack is live(). */
-void prepare(fiber *made)
-{
-#if defined(__x86_64__)
-    void **top = (void **)(made->stack + stack_bytes) - 1; /* aligned as behind a call */
-
-    *--top = (void *)live;
-    for (int registers = 0; registers < 6; registers++) {
-        *--top = nullptr;
-    }
-    made->at.top = top;
-#else
-    if (getcontext(&made->at.context) != 0) {
-        std::abort();
-    }
-    made->at.context.uc_stack.ss_sp = made->stack;
-    made->at.context.uc_stack.ss_size = stack_bytes;
-    made->at.context.uc_link = nullptr;
-    makecontext(&made->at.context, live, 0);
-#endif
-}
-
-fiber *make_fiber()
-{
-    fiber *made = new fiber();
-
-    made->stack = (char *)mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made->stack == MAP_FAILED) {
-        std::abort();
-    }
-    prepare(made);
-    return made;
-}
-
-void switch_to(fiber *next)
-{
-    void *fake_stack = nullptr;
-
-    now.current = next;
-#ifdef ON_HOST_ASAN
-    __sanitizer_start_switch_fiber(&fake_stack, next->stack, stack_bytes);
-#endif
-    go(&now.scheduler, &next->at);
-#ifdef ON_HOST_ASAN
-    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
-#endif
-    (void)fake_stack;
 }
 
 void run_block()
 {
-    now.started = 0;
-    now.alive = now.threads;
-    forget_copies(now.threads);
-    now.alive_lanes.assign((now.threads + warp_lanes - 1) / warp_lanes, 0);
-    now.at_warp.resize(now.alive_lanes.size());
-    for (unsigned thread = 0; thread < now.threads; thread++) {
-        now.alive_lanes[thread / warp_lanes] |= 1U << (thread % warp_lanes);
+    now->started = 0;
+    now->alive = now->threads;
+    forget_copies(now->threads);
+    now->alive_lanes.assign((now->threads + warp_lanes - 1) / warp_lanes, 0);
+    now->at_warp.resize(now->alive_lanes.size());
+    for (unsigned thread = 0; thread < now->threads; thread++) {
+        now->alive_lanes[thread / warp_lanes] |= 1U << (thread % warp_lanes);
     }
-    while (now.alive > 0) {
+    while (now->alive > 0) {
         fiber *next = nullptr;
 
-        if (!now.ready.empty()) {
-            next = now.ready.front();
-            now.ready.pop_front();
-        } else if (now.started == now.order.size()) {
+        if (!now->ready.empty()) {
+            next = now->ready.front();
+            now->ready.pop_front();
+        } else if (now->started == now->order.size()) {
             give_up("threads wait for each other");
-        } else if (!now.idle.empty()) {
-            next = now.idle.back();
-            now.idle.pop_back();
+        } else if (!now->idle.empty()) {
+            next = now->idle.back();
+            now->idle.pop_back();
         } else {
-            next = make_fiber();
+            next = fiber_make(live);
         }
-        switch_to(next);
+        now->current = next;
+        fiber_begin(&now->scheduler, next);
     }
 }
 
@@ -394,32 +293,32 @@ void *shared_memory()
 
 unsigned thread_of_block()
 {
-    return now.current->thread;
+    return now->current->thread;
 }
 
 int lane()
 {
-    return (int)(now.current->thread % warp_lanes);
+    return (int)(now->current->thread % warp_lanes);
 }
 
 void block_barrier()
 {
-    now.at_block.push_back(now.current);
+    now->at_block.push_back(now->current);
     open_block_if_full();
-    to_scheduler();
+    yield();
 }
 
 /* What `own` asks is there when the barrier has opened. */
 static void meet(unsigned mask, wish *own)
 {
-    unsigned warp = now.current->thread / warp_lanes;
+    unsigned warp = now->current->thread / warp_lanes;
 
     if ((mask >> lane() & 1U) == 0) {
         give_up("a lane waits with a mask that it is not in");
     }
-    now.at_warp[warp].push_back({now.current, mask, own});
+    now->at_warp[warp].push_back({now->current, mask, own});
     open_lanes_if_full(warp, mask);
-    to_scheduler();
+    yield();
 }
 
 void warp_barrier(unsigned mask)
@@ -431,7 +330,7 @@ void warp_barrier(unsigned mask)
 
 uint64_t exchange(unsigned mask, uint64_t bits, int from)
 {
-    unsigned first = now.current->thread / warp_lanes * warp_lanes;
+    unsigned first = now->current->thread / warp_lanes * warp_lanes;
     wish own = {wish::LANE, first + (unsigned)from, bits, 0, nullptr, nullptr};
 
     if (from < 0 || from >= warp_lanes || (mask >> from & 1U) == 0) {
@@ -453,10 +352,10 @@ void together(void *owned, together_fn act)
 {
     wish own = {wish::NOTHING, 0, 0, 0, owned, act};
 
-    if (now.alive_lanes[now.current->thread / warp_lanes] != 0xFFFFFFFFU) {
+    if (now->alive_lanes[now->current->thread / warp_lanes] != whole_warp) {
         give_up("an instruction of a whole warp in one that lanes are missing of");
     }
-    meet(0xFFFFFFFFU, &own);
+    meet(whole_warp, &own);
 }
 
 void aligned(const void *at, size_t bytes)
@@ -470,13 +369,14 @@ void launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void
 {
     unsigned blocks = grid.x * grid.y * grid.z;
 
-    now.body = &body;
-    now.threads = block.x * block.y * block.z;
-    now.order = draw_order(now.threads, 1);
-    now.lanes.assign((now.threads + warp_lanes - 1) / warp_lanes * warp_lanes, 0);
+    now = &made_run;
+    now->body = &body;
+    now->threads = block.x * block.y * block.z;
+    now->order = draw_order(now->threads, 1);
+    now->lanes.assign((now->threads + warp_lanes - 1) / warp_lanes * warp_lanes, 0);
     here.block_size = block;
     here.grid_size = grid;
-    if (now.threads == 0 || now.threads > 1024 || blocks == 0) {
+    if (now->threads == 0 || now->threads > 1024 || blocks == 0) {
         give_up("a launch of no block, or of a block of no thread or more than 1024");
     }
     for (unsigned number : draw_order(blocks, 2)) {

@@ -162,6 +162,12 @@ void fake_nccl_hang(int rank, int nth)
     all().strikes[rank].hang = nth;
 }
 
+int64_t fake_nccl_struck_ns(int rank)
+{
+    const guard held(all().mutex);
+    return all().strikes[rank].struck_ns;
+}
+
 int fake_nccl_operations(int rank)
 {
     const guard held(all().mutex);

@@ -18,6 +18,7 @@
 #define TESTS_EMULATED_FAKE_NCCL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,6 +30,9 @@ void fake_nccl_fail(int rank, int nth);
 
 /* It never ends before an abort, and nobody says so. */
 void fake_nccl_hang(int rank, int nth);
+
+/* When rank `rank` called the last operation that failed or hung; 0: it has called none. */
+int64_t fake_nccl_struck_ns(int rank);
 
 /* Operations that rank `rank` has called so far. */
 int fake_nccl_operations(int rank);

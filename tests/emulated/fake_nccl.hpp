@@ -116,6 +116,7 @@ struct strike {
     int fail = 0;
     int hang = 0;
     int called = 0;
+    int64_t struck_ns = 0;
 };
 
 /* Everything there is, and the mutex of it all. It is taken inside that of a GPU, so no stream is touched under it. */

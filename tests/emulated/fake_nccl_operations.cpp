@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/clock.h"
 #include "tests/emulated/fake_nccl.hpp"
 
 using namespace fake_nccl;
@@ -283,6 +284,7 @@ void enter(operation &one)
     mine.called++;
     one.fails = mine.fail > 0 && --mine.fail == 0;
     one.hangs = mine.hang > 0 && --mine.hang == 0;
+    mine.struck_ns = one.fails || one.hangs ? clock_now_ns() : mine.struck_ns;
 }
 
 /* What one call or group has for one communicator. */

@@ -23,16 +23,21 @@ struct late_copies {
 };
 
 thread_local std::vector<late_copies> copies; /* of the running block, by thread */
+thread_local bool any;                        /* since that began */
 
 } // namespace
 
 void forget_copies(unsigned threads)
 {
-    copies.assign(threads, late_copies());
+    if (any || copies.size() < threads) {
+        copies.assign(threads, late_copies());
+    }
+    any = false;
 }
 
 void copy_later(void *to, const void *from, size_t bytes)
 {
+    any = true;
     copies[thread_of_block()].begun.push_back({to, from, bytes});
 }
 
@@ -40,6 +45,7 @@ void commit_copies()
 {
     late_copies &own = copies[thread_of_block()];
 
+    any = true;
     own.groups.push_back(std::move(own.begun));
     own.begun.clear();
 }

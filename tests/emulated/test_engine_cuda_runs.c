@@ -1,6 +1,6 @@
 /*
  * Runs on the GPU as a device that do more than train: they stop and go on, evaluate, skip steps, hand messages
- * through stages without layers, and are close to the same runs on the CPU (tests/emulated/test_engine_cuda.c).
+ * through stages without layers, and are close to the same runs on the CPU (gpu_run.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,26 +12,17 @@
 #include <string.h>
 
 #include "stages/engine.h"
-#include "tensor/cuda/device_cuda.h"
 #include "tests/emulated/fake_nvtx.h"
-#include "tests/emulated/gpu_order.h"
+#include "tests/emulated/gpu_run.h"
 #include "tests/stages/base_run.h"
 #include "tests/stages/checkpoint_folder.h"
 #include "tests/stages/oracle.h"
 
-static void begin_rank(void *context)
-{
-    (void)context;
-    gpu_begin(7);
-}
+static uint64_t order = 7;
 
 static void train(const struct base_run *base, struct rig_result *run)
 {
-    const struct rig_hooks hooks = {.backend = device_cuda(), .on_begin = begin_rank};
-    struct base_run on = *base;
-
-    on.hooks = &hooks;
-    base_train(&on, run);
+    gpu_run_train(base, order, run);
 }
 
 static void a_run_that_goes_on_has_the_bits_of_an_unbroken_one(void **state)
@@ -148,6 +139,30 @@ static void steps_that_overflow_are_skipped(void **state)
     rig_release(&cpu);
 }
 
+/* With TF32 a product of fp32 has other bits, and about the same loss; a run on CPUs has no such products. */
+static void tf32_is_for_runs_that_ask_for_it(void **state)
+{
+    static const struct base_run exact = {.steps = 2, .micro_batch = 4};
+    const struct base_run rounded = base_with(&exact, "precision.tf32=true");
+    static struct rig_result run;
+    static struct rig_result other;
+
+    (void)state;
+    train(&exact, &run);
+    train(&rounded, &other);
+    for (int step = 0; step < 2; step++) {
+        const double apart = oracle_relative(other.loss[step], run.loss[step]);
+
+        assert_true(apart > 0.0 && apart < 1e-3);
+    }
+    rig_release(&run);
+    rig_release(&other);
+    base_try(&rounded, &run);
+    assert_int_equal(run.status, STATUS_ERR_REFUSED);
+    assert_non_null(strstr(run.message, "precision.tf32: true: CPUs"));
+    rig_release(&run);
+}
+
 static void what_a_gpu_is_not_made_for_is_refused_by_its_key(void **state)
 {
     static const struct {
@@ -159,7 +174,7 @@ static void what_a_gpu_is_not_made_for_is_refused_by_its_key(void **state)
         {{.schedule = "seq1f1b", .steps = 1, .more = {"parallel.sequence_slices=2"}},
          "parallel.sequence_slices: 2: on a GPU sequences are whole"},
     };
-    const struct rig_hooks hooks = {.backend = device_cuda(), .on_begin = begin_rank};
+    const struct rig_hooks hooks = gpu_run_hooks(&order);
     static struct rig_result run;
 
     (void)state;
@@ -176,11 +191,11 @@ static void what_a_gpu_is_not_made_for_is_refused_by_its_key(void **state)
 
 #define RANGES_BYTES 1024
 
-/* Of two ranks: the ranges of each. */
+static char ranges[2][RANGES_BYTES]; /* by rank */
+
 static void write_ranges(void *context, struct engine_options *options)
 {
-    char(*ranges)[RANGES_BYTES] = context;
-
+    (void)context;
     fake_nvtx_write_to(ranges[options->rank], RANGES_BYTES);
 }
 
@@ -188,11 +203,7 @@ static void write_ranges(void *context, struct engine_options *options)
 static void actions_are_ranges_of_a_profiler_where_asked_for(void **state)
 {
     static const struct base_run quiet = {.pp = 2, .steps = 1, .micro_batch = 4};
-    static char ranges[2][RANGES_BYTES];
-    const struct rig_hooks hooks = {.context = ranges,
-                                    .backend = device_cuda(),
-                                    .on_begin = begin_rank,
-                                    .on_open = write_ranges};
+    struct rig_hooks hooks = gpu_run_hooks(&order);
     struct base_run loud = base_with(&quiet, "trace.nvtx=true");
     static struct rig_result run;
     const size_t before = fake_nvtx_begun();
@@ -205,6 +216,7 @@ static void actions_are_ranges_of_a_profiler_where_asked_for(void **state)
     assert_int_equal(run.status, STATUS_ERR_REFUSED);
     assert_non_null(strstr(run.message, "trace.nvtx: true"));
     rig_release(&run);
+    hooks.on_open = write_ranges;
     loud.hooks = &hooks;
     base_train(&loud, &run);
     rig_release(&run);
@@ -224,6 +236,7 @@ int main(void)
         cmocka_unit_test(runs_of_all_kinds_are_close_to_the_cpus),
         cmocka_unit_test(steps_that_overflow_are_skipped),
         cmocka_unit_test(actions_are_ranges_of_a_profiler_where_asked_for),
+        cmocka_unit_test(tf32_is_for_runs_that_ask_for_it),
         cmocka_unit_test(what_a_gpu_is_not_made_for_is_refused_by_its_key),
     };
 

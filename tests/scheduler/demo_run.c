@@ -45,6 +45,7 @@ static void put(const struct pen *pen, enum trace_kind kind, double begin_ms, do
         span.args[TRACE_ARG_SEQUENCE] = action->sequence;
         span.args[TRACE_ARG_DIRECTION] = action->direction;
         span.args[TRACE_ARG_INDEX] = index;
+        span.args[TRACE_ARG_SLICES] = action->slices > 0 ? action->slices : ACTION_NONE;
         span.bytes = kind == TRACE_SEND ? 3145728 : 0;
     }
     assert_int_equal(trace_rank_append(pen->rank, &span), STATUS_OK);

@@ -93,10 +93,8 @@ static bool next_field(struct bytes *from, struct field *field)
 
 static void take_text(const struct field *field, char *out, size_t out_bytes)
 {
-    assert_non_null(field->bytes.at);
     assert_true(field->value < out_bytes);
-    memcpy(out, field->bytes.at, field->value);
-    out[field->value] = '\0';
+    (void)snprintf(out, out_bytes, "%.*s", (int)field->value, (const char *)field->bytes.at);
 }
 
 static struct track *find_track(struct reader *reader, uint64_t uuid)
@@ -107,7 +105,19 @@ static struct track *find_track(struct reader *reader, uint64_t uuid)
         }
     }
     fail_msg("track %llu has no descriptor", (unsigned long long)uuid);
-    return NULL;
+    abort(); /* not reached, which fail_msg() does not say */
+}
+
+/* ProcessDescriptor: process_name 6. */
+static void read_process(struct bytes from, struct track *track)
+{
+    struct field field;
+
+    while (next_field(&from, &field)) {
+        if (field.number == 6) {
+            take_text(&field, track->name, sizeof(track->name));
+        }
+    }
 }
 
 /* TrackDescriptor: uuid 1, name 2, process 3 (process_name 6), parent_uuid 5, counter 8. */
@@ -123,13 +133,7 @@ static void read_descriptor(struct reader *reader, struct bytes from)
         } else if (field.number == 2) {
             take_text(&field, track->name, sizeof(track->name));
         } else if (field.number == 3) {
-            struct field inner;
-
-            while (next_field(&field.bytes, &inner)) {
-                if (inner.number == 6) {
-                    take_text(&inner, track->name, sizeof(track->name));
-                }
-            }
+            read_process(field.bytes, track);
         } else if (field.number == 5) {
             track->parent = field.value;
         } else if (field.number == 8) {
@@ -217,6 +221,7 @@ static void read_event(struct reader *reader, struct bytes from, uint64_t ns)
     struct perfetto_slice slice = {.begin = ns, .step = -1, .microbatch = -1, .peer = -1};
     struct track *track = NULL;
     struct field field;
+    uint64_t uuid = 0;
     uint64_t type = 0;
     int64_t value = 0;
 
@@ -236,7 +241,7 @@ static void read_event(struct reader *reader, struct bytes from, uint64_t ns)
             (void)snprintf(slice.name, sizeof(slice.name), "%s", reader->names[2][field.value]);
             break;
         case 11:
-            track = find_track(reader, field.value);
+            uuid = field.value;
             break;
         case 30:
             value = (int64_t)field.value;
@@ -250,7 +255,7 @@ static void read_event(struct reader *reader, struct bytes from, uint64_t ns)
             fail_msg("field %d of an event", (int)field.number);
         }
     }
-    assert_non_null(track);
+    track = find_track(reader, uuid);
     if (type == 1) {
         begin_slice(reader, track, &slice);
     } else if (type == 2) {
@@ -284,7 +289,7 @@ static void read_packet(struct reader *reader, struct bytes from)
         } else if (field.number == 13) {
             flags = field.value;
         } else if (field.number == 59) {
-            struct field inner;
+            struct field inner = {.number = 0};
 
             assert_true(next_field(&field.bytes, &inner));
             assert_int_equal(inner.number, 58);

@@ -50,6 +50,54 @@ static bool better(const struct quality *a, const struct quality *b, int numbers
     return a->value[i] < b->value[i];
 }
 
+/* What one virtual stage with layers from `layer` on adds to its rank. */
+static void add_stage(const struct random_case *c, int32_t stage, int32_t layer, int32_t count,
+                      double *load, int64_t *need)
+{
+    const struct partition_problem *problem = &c->problem;
+    int32_t i;
+
+    for (i = layer; i < layer + count; i++) {
+        *load += c->cost[i];
+        *need += c->fixed[i] + c->in_flight[stage] * c->stash[i];
+    }
+    if (stage == 0) {
+        *load += problem->first_cost;
+        *need += problem->first_bytes;
+    }
+    if (stage == problem->ranks * problem->virtual_stages - 1) {
+        *load += problem->last_cost;
+        *need += problem->last_bytes;
+    }
+}
+
+/* What the boundaries between virtual stages move. */
+static double boundaries_of(const struct random_case *c, const int32_t *counts)
+{
+    int32_t stages = c->problem.ranks * c->problem.virtual_stages;
+    double bytes = 0.0;
+    int32_t layer = 0;
+    int32_t stage;
+
+    for (stage = 0; stage < stages - 1 && c->problem.boundary_bytes != NULL; stage++) {
+        layer += counts[stage];
+        bytes += (double)c->boundary[layer];
+    }
+    return bytes;
+}
+
+/* Largest, second largest and squares of the loads. */
+static void take_load(struct quality *quality, double load)
+{
+    quality->value[3] += load * load;
+    if (load > quality->value[0]) {
+        quality->value[1] = quality->value[0];
+        quality->value[0] = load;
+    } else if (load > quality->value[1]) {
+        quality->value[1] = load;
+    }
+}
+
 /* By the definition: false where the split does not fit. */
 static bool judge(const struct random_case *c, const int32_t *counts, struct quality *quality_out)
 {
@@ -58,43 +106,21 @@ static bool judge(const struct random_case *c, const int32_t *counts, struct qua
     int32_t rank;
     bool fits = true;
 
-    *quality_out = (struct quality){.value = {-1.0, -1.0, 0.0, 0.0}};
+    *quality_out = (struct quality){.value = {-1.0, -1.0, boundaries_of(c, counts), 0.0}};
     for (rank = 0; rank < problem->ranks; rank++) {
         double load = 0.0;
         int64_t need = 0;
         int32_t layer = 0;
         int32_t stage;
 
-        for (stage = 0; stage < stages; stage++) {
-            int32_t i;
-
-            for (i = 0; i < counts[stage]; i++, layer++) {
-                if (c->rank_of[stage] == rank) {
-                    load += c->cost[layer];
-                    need += c->fixed[layer] + c->in_flight[stage] * c->stash[layer];
-                }
-            }
-            if (c->rank_of[stage] == rank && stage == 0) {
-                load += problem->first_cost;
-                need += problem->first_bytes;
-            }
-            if (c->rank_of[stage] == rank && stage == stages - 1) {
-                load += problem->last_cost;
-                need += problem->last_bytes;
-            }
-            if (rank == 0 && stage < stages - 1 && problem->boundary_bytes != NULL) {
-                quality_out->value[2] += (double)c->boundary[layer];
+        for (stage = 0; stage < stages; layer += counts[stage], stage++) {
+            if (c->rank_of[stage] == rank) {
+                add_stage(c, stage, layer, counts[stage], &load, &need);
             }
         }
         load /= problem->speed != NULL ? c->speed[rank] : 1.0;
         fits = fits && (problem->memory_limit == NULL || need <= c->limit[rank]);
-        quality_out->value[3] += load * load;
-        if (load > quality_out->value[0]) {
-            quality_out->value[1] = quality_out->value[0];
-            quality_out->value[0] = load;
-        } else if (load > quality_out->value[1]) {
-            quality_out->value[1] = load;
-        }
+        take_load(quality_out, load);
     }
     return fits;
 }
@@ -343,6 +369,37 @@ static void more_ranks_than_layers_leave_some_empty(void **state)
     assert_int_equal(counts[3], 1);
 }
 
+/* Four layers a rank are 2 + 2, not 4 + 0; a head as long as two, or one, has none beside it, or one; three layers are
+ * 2 + 1. */
+static void chunks_of_a_rank_on_a_v_are_alike(void **state)
+{
+    static const double cost[] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
+    static const int32_t rank_of[] = {0, 1, 1, 0};
+    static const int32_t rank_of_three[] = {0, 1, 2, 2, 1, 0};
+    struct partition_problem problem = {
+        .ranks = 2, .virtual_stages = 2, .layers = 8, .cost = cost, .rank_of = rank_of};
+    int32_t counts[6];
+
+    (void)state;
+    assert_int_equal(partition_make(&problem, counts), STATUS_OK);
+    assert_true(counts[0] == 2 && counts[1] == 2 && counts[2] == 2 && counts[3] == 2);
+    problem.layers = 6;
+    problem.last_cost = 2.0;
+    assert_int_equal(partition_make(&problem, counts), STATUS_OK);
+    assert_true(counts[0] == 2 && counts[1] == 2 && counts[2] == 2 && counts[3] == 0);
+    problem.layers = 7;
+    problem.last_cost = 1.0;
+    assert_int_equal(partition_make(&problem, counts), STATUS_OK);
+    assert_true(counts[0] == 2 && counts[1] == 2 && counts[2] == 2 && counts[3] == 1);
+    problem = (struct partition_problem){
+        .ranks = 3, .virtual_stages = 2, .layers = 9, .cost = cost, .rank_of = rank_of_three};
+    assert_int_equal(partition_make(&problem, counts), STATUS_OK);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(counts[rank] + counts[5 - rank], 3);
+        assert_in_range(counts[rank], 1, 2);
+    }
+}
+
 static void what_fits_nowhere_is_refused_with_need_and_limit(void **state)
 {
     static const double cost[] = {1.0, 1.0, 1.0};
@@ -433,6 +490,7 @@ int main(void)
         cmocka_unit_test(the_largest_load_counts_and_not_the_difference),
         cmocka_unit_test(equal_layers_are_split_evenly_the_last_ones_fewer),
         cmocka_unit_test(more_ranks_than_layers_leave_some_empty),
+        cmocka_unit_test(chunks_of_a_rank_on_a_v_are_alike),
         cmocka_unit_test(what_fits_nowhere_is_refused_with_need_and_limit),
         cmocka_unit_test(costs_that_make_no_sense_are_refused),
         cmocka_unit_test(polishing_follows_the_callers_evaluation),

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 
 #include "scheduler/plan_trace.h"
+#include "scheduler/prove.h"
+#include "scheduler/trace_event.h"
 #include "scheduler/trace_path.h"
 #include "scheduler/trace_summary.h"
 #include "tests/scheduler/plan_fixture.h"
@@ -41,10 +43,42 @@ static void the_numbers_of_1f1b_are_those_of_its_formula(void **state)
     plan_destroy(&lowered);
 }
 
+/* p = 2, two micro-batches in two slices: by hand, rank 1 does F0.0, then F0.1. */
+static void slices_keep_their_number(void **state)
+{
+    struct plan_shape shape = fixture_shape(SCHEDULE_SEQ1F1B, 2, 4, true);
+    struct plan *lowered = NULL;
+    struct plan_costs costs;
+    struct simulation simulation;
+    struct trace_run run;
+    char names[3][48] = {""};
+    size_t found = 0;
+
+    (void)state;
+    shape.sequence_slices = 2;
+    assert_int_equal(plan_prove(&shape, NULL, &lowered), STATUS_OK);
+    assert_int_equal(plan_costs_uniform(lowered, 1.0, 1.0, 1.0, 0.0, &costs), STATUS_OK);
+    assert_int_equal(plan_simulate(lowered, &costs, &simulation), STATUS_OK);
+    assert_int_equal(plan_trace_make(lowered, &simulation, &run), STATUS_OK);
+    for (size_t i = 0; i < run.ranks[1].count && found < 3; i++) {
+        if (trace_kind_is_compute(run.ranks[1].spans[i].kind)) {
+            (void)trace_event_name(&run.ranks[1].spans[i], names[found++], sizeof(names[0]));
+        }
+    }
+    assert_string_equal(names[0], "1F0.0");
+    assert_string_equal(names[1], "1F0.1");
+    assert_string_equal(names[2], "1I0.1"); /* the backward begins with the last slice */
+    trace_run_release(&run);
+    simulation_release(&simulation);
+    plan_costs_release(&costs);
+    plan_destroy(&lowered);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_numbers_of_1f1b_are_those_of_its_formula),
+        cmocka_unit_test(slices_keep_their_number),
     };
 
     return cmocka_run_group_tests_name("plan_trace", tests, NULL, NULL);

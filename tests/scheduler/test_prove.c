@@ -14,6 +14,7 @@
 #include "scheduler/lower.h"
 #include "scheduler/plan_text.h"
 #include "scheduler/prove.h"
+#include "scheduler/prove_parts.h"
 #include "scratch.h"
 
 #define STAGES_MOST 24
@@ -257,6 +258,112 @@ static void a_deadlock_of_a_file_is_named_with_its_line(void **state)
     fixture_unmute(saved);
 }
 
+/* One line of a plan as it stands in the whole, and what its rank has to know of its neighbours. */
+static void assert_line_of(const struct plan *whole, const struct plan *one, int32_t rank)
+{
+    assert_int_equal(one->lines[rank].count, whole->lines[rank].count);
+    assert_true(plan_line_hash(one, rank) == plan_line_hash(whole, rank));
+    for (int32_t stage = 0; stage < plan_stages(whole); stage++) {
+        bool own = whole->rank_of[stage] == rank;
+        bool before = stage > 0 && whole->rank_of[stage - 1] == rank;
+        bool behind = stage + 1 < plan_stages(whole) && whole->rank_of[stage + 1] == rank;
+
+        if (own || before || behind) {
+            assert_memory_equal(
+                plan_buffers_of(one, whole->rank_of[stage], whole->chunk_of[stage]),
+                plan_buffers_of(whole, whole->rank_of[stage], whole->chunk_of[stage]),
+                sizeof(struct plan_buffers));
+        }
+    }
+    for (int32_t other = 0; other < whole->shape.ranks; other++) {
+        assert_true(other == rank || one->lines[other].count == 0);
+    }
+}
+
+static void a_line_made_alone_is_that_of_the_whole_plan(void **state)
+{
+    (void)state;
+    for (int schedule = 0; schedule < SCHEDULE_FORWARD_ONLY; schedule++) {
+        struct plan_shape shape = fixture_shape((enum schedule)schedule, 5, 10, true);
+        struct plan *whole = NULL;
+        struct plan *forward = NULL;
+
+        shape.virtual_stages = schedule_takes_chunks(shape.schedule, 2) ? 2 : 1;
+        shape.sequence_slices = schedule_takes_slices(shape.schedule) ? 2 : 1;
+        assert_int_equal(plan_prove(&shape, NULL, &whole), STATUS_OK);
+        assert_int_equal(plan_prove_evaluation(whole, &forward), STATUS_OK);
+        for (int32_t rank = 0; rank < 5; rank++) {
+            struct plan *one = NULL;
+            struct plan *kept = NULL;
+            struct plan *ones_forward = NULL;
+
+            assert_int_equal(plan_make_line(&shape, NULL, rank, &one), STATUS_OK);
+            assert_line_of(whole, one, rank);
+            assert_int_equal(plan_make_evaluation_line(one, rank, &ones_forward), STATUS_OK);
+            assert_line_of(forward, ones_forward, rank);
+            assert_int_equal(plan_prove_keeping(&shape, NULL, rank, &kept), STATUS_OK);
+            assert_line_of(whole, kept, rank);
+            assert_memory_equal(kept->buffers, whole->buffers,
+                                (size_t)plan_stages(whole) * sizeof(*whole->buffers));
+            plan_destroy(&one);
+            plan_destroy(&kept);
+            plan_destroy(&ones_forward);
+        }
+        plan_destroy(&whole);
+        plan_destroy(&forward);
+    }
+}
+
+/* Whether the schedule gives lines one by one, which are then made by `parts` threads. */
+static bool prove_in_parts(const struct plan_shape *shape, int32_t parts, int32_t keep,
+                           struct plan **kept_out)
+{
+    struct line_source lines;
+    struct plan *empty = NULL;
+    bool proved = false;
+    bool one_by_one = false;
+
+    assert_int_equal(plan_create(shape, &empty), STATUS_OK);
+    one_by_one = plan_generates_lines(empty);
+    lines = line_source_made(empty);
+    if (one_by_one) {
+        assert_int_equal(prove_parts(&lines, parts, keep, kept_out, &proved), STATUS_OK);
+        assert_true(proved);
+    }
+    line_source_release(&lines);
+    return one_by_one;
+}
+
+static void parts_make_the_plan_of_one(void **state)
+{
+    int schedules = 0;
+
+    (void)state;
+    for (int schedule = 0; schedule < SCHEDULE_FORWARD_ONLY; schedule++) {
+        struct plan_shape shape = fixture_shape((enum schedule)schedule, 7, 10, true);
+        struct plan *whole = NULL;
+        struct plan *kept = NULL;
+
+        shape.virtual_stages = schedule_takes_chunks(shape.schedule, 2) ? 2 : 1;
+        shape.sequence_slices = schedule_takes_slices(shape.schedule) ? 2 : 1;
+        assert_int_equal(plan_prove(&shape, NULL, &whole), STATUS_OK);
+        for (int32_t run = 0; run < PROVE_PARTS_MOST * 7; run++) {
+            int32_t keep = run % 7;
+
+            if (!prove_in_parts(&shape, run / 7 + 1, keep, &kept)) {
+                break;
+            }
+            schedules += run == 0 ? 1 : 0;
+            assert_line_of(whole, kept, keep);
+            assert_memory_equal(kept->buffers, whole->buffers,
+                                (size_t)plan_stages(whole) * sizeof(*whole->buffers));
+            plan_destroy(&kept);
+        }
+        plan_destroy(&whole);
+    }
+    assert_true(schedules >= 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +373,8 @@ int main(void)
         cmocka_unit_test(a_file_makes_the_plan_that_its_generator_makes),
         cmocka_unit_test(what_is_refused_of_a_file_is_named_with_its_line),
         cmocka_unit_test(a_deadlock_of_a_file_is_named_with_its_line),
+        cmocka_unit_test(a_line_made_alone_is_that_of_the_whole_plan),
+        cmocka_unit_test(parts_make_the_plan_of_one),
     };
 
     return cmocka_run_group_tests_name("prove", tests, NULL, NULL);

@@ -120,6 +120,22 @@ static void check_generated(enum schedule schedule, int32_t ranks, int32_t micro
     plan_destroy(&compute);
 }
 
+static void check_all_generated(int32_t ranks, int32_t microbatches, struct fixture_draw *draw,
+                                int32_t *valid)
+{
+    int schedule;
+    int32_t chunks;
+
+    for (schedule = 0; schedule < SCHEDULES; schedule++) {
+        for (chunks = 1; chunks <= 3; chunks++) {
+            if (schedule != SCHEDULE_FILE && schedule != SCHEDULE_FORWARD_ONLY &&
+                schedule_takes_chunks((enum schedule)schedule, chunks)) {
+                check_generated((enum schedule)schedule, ranks, microbatches, chunks, draw, valid);
+            }
+        }
+    }
+}
+
 static void generated_orders_take_as_long_as_simulated(void **state)
 {
     struct fixture_draw draw = {.state = 12};
@@ -130,18 +146,7 @@ static void generated_orders_take_as_long_as_simulated(void **state)
     (void)state;
     for (ranks = 1; ranks <= 5; ranks++) {
         for (microbatches = 1; microbatches <= 2 * ranks + 2; microbatches++) {
-            int schedule;
-            int32_t chunks;
-
-            for (schedule = 0; schedule < SCHEDULES; schedule++) {
-                for (chunks = 1; chunks <= 3; chunks++) {
-                    if (schedule != SCHEDULE_FILE && schedule != SCHEDULE_FORWARD_ONLY &&
-                        schedule_takes_chunks((enum schedule)schedule, chunks)) {
-                        check_generated((enum schedule)schedule, ranks, microbatches, chunks, &draw,
-                                        &valid);
-                    }
-                }
-            }
+            check_all_generated(ranks, microbatches, &draw, &valid);
         }
     }
     assert_in_range(valid, 500, 700);

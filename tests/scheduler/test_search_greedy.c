@@ -60,38 +60,52 @@ static void release(struct rig *rig)
     search_space_release(&rig->space);
 }
 
+static void check_rules(struct rig *rig, const char *what, int units)
+{
+    int32_t rule;
+
+    for (rule = 0; rule < SEARCH_RULES; rule++) {
+        struct search_rule of = search_rule_number(rule);
+        bool found = false;
+        double makespan;
+
+        assert_int_equal(search_greedy_run(&of, &rig->order, &found), STATUS_OK);
+        makespan = found ? search_clock_run(&rig->clock, &rig->order) : SEARCH_NEVER;
+        if (makespan >= SEARCH_NEVER) {
+            fail_msg("rule %d, %s, %d units: no order", rule, what, units);
+        }
+    }
+}
+
 /* With room for one micro-batch on each rank, and for more, every rule comes to an end and keeps the
  * limit. A V takes all chunks of a micro-batch at once, which a rule without the bankers' care would
  * not leave room for. */
 static void a_tight_limit_stops_no_rule(void **state)
 {
+    /* One micro-batch: its stashes, and a gradient set a chunk or one for all. */
+    static const struct {
+        const char *what;
+        bool v;
+        bool together;
+        int32_t least;
+    } kinds[] = {
+        {"one chunk, apart", false, false, 3},
+        {"V, apart", true, false, 6},
+        {"one chunk, together", false, true, 3},
+        {"V, together", true, true, 5},
+    };
     int32_t extra;
 
     (void)state;
     for (extra = 0; extra < 6; extra++) {
-        int32_t rule;
-        int kind;
+        size_t kind;
 
-        for (kind = 0; kind < 4; kind++) {
-            bool v = kind % 2 == 1;
-            bool together = kind / 2 == 1;
-            /* One micro-batch: its stashes, and a gradient set a chunk or one for all. */
-            int64_t least = v ? (together ? 5 : 6) : 3;
+        for (kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
+            int32_t units = kinds[kind].least + extra;
             struct rig rig;
 
-            make(&rig, 4, 6, v, least + extra, together);
-            for (rule = 0; rule < SEARCH_RULES; rule++) {
-                struct search_rule of = search_rule_number(rule);
-                bool found = false;
-                double makespan;
-
-                assert_int_equal(search_greedy_run(&of, &rig.order, &found), STATUS_OK);
-                makespan = found ? search_clock_run(&rig.clock, &rig.order) : SEARCH_NEVER;
-                if (makespan >= SEARCH_NEVER) {
-                    fail_msg("rule %d, %s, %s, %d units: no order", rule, v ? "V" : "one chunk",
-                             together ? "together" : "apart", (int)(least + extra));
-                }
-            }
+            make(&rig, 4, 6, kinds[kind].v, units, kinds[kind].together);
+            check_rules(&rig, kinds[kind].what, units);
             release(&rig);
         }
     }

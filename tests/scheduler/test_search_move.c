@@ -84,42 +84,41 @@ static void assert_lines(const struct rig *rig)
     }
 }
 
+/* The first action of that kind at or behind `at`, or the end of the line. */
+static int32_t find_kind(const struct rig *rig, const struct search_op *line, int32_t at,
+                         enum search_kind kind)
+{
+    while (at < rig->space.length && rig->space.type[line[at].type].kind != kind) {
+        at++;
+    }
+    return at;
+}
+
+static void assert_same_sequence(const struct rig *rig, int32_t rank, enum search_kind kind)
+{
+    const struct search_op *first = search_order_line(&rig->order, 0);
+    const struct search_op *other = search_order_line(&rig->order, rank);
+    int32_t a = find_kind(rig, first, 0, kind);
+    int32_t b = find_kind(rig, other, 0, kind);
+
+    while (a < rig->space.length) {
+        assert_true(b < rig->space.length);
+        assert_int_equal(first[a].microbatch, other[b].microbatch);
+        assert_int_equal(rig->space.chunk_of[rig->space.type[first[a].type].stage],
+                         rig->space.chunk_of[rig->space.type[other[b].type].stage]);
+        a = find_kind(rig, first, a + 1, kind);
+        b = find_kind(rig, other, b + 1, kind);
+    }
+    assert_int_equal(b, rig->space.length);
+}
+
 /* Sequences of F and I of each rank, where chunks share lanes, are one on all ranks of a loop of two
  * chunks: a wave changes all of them or none. */
 static void assert_waves(const struct rig *rig)
 {
-    int kind;
-
-    for (kind = SEARCH_F; kind <= SEARCH_I; kind++) {
-        int32_t rank;
-
-        for (rank = 1; rank < rig->space.ranks; rank++) {
-            int32_t a = 0;
-            int32_t b = 0;
-
-            for (;;) {
-                const struct search_op *first = search_order_line(&rig->order, 0);
-                const struct search_op *other = search_order_line(&rig->order, rank);
-
-                while (a < rig->space.length &&
-                       rig->space.type[first[a].type].kind != (enum search_kind)kind) {
-                    a++;
-                }
-                while (b < rig->space.length &&
-                       rig->space.type[other[b].type].kind != (enum search_kind)kind) {
-                    b++;
-                }
-                if (a == rig->space.length) {
-                    assert_int_equal(b, rig->space.length);
-                    break;
-                }
-                assert_int_equal(first[a].microbatch, other[b].microbatch);
-                assert_int_equal(rig->space.chunk_of[rig->space.type[first[a].type].stage],
-                                 rig->space.chunk_of[rig->space.type[other[b].type].stage]);
-                a++;
-                b++;
-            }
-        }
+    for (int32_t rank = 1; rank < rig->space.ranks; rank++) {
+        assert_same_sequence(rig, rank, SEARCH_F);
+        assert_same_sequence(rig, rank, SEARCH_I);
     }
 }
 

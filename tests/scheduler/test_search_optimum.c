@@ -142,6 +142,26 @@ static double input_of(const struct small *small, const struct ends *ends, struc
     return end + small->costs.costs.message;
 }
 
+/* As far as the rank comes; whether it came on. */
+static bool advance(const struct small *small, struct ends *ends, const struct line *line,
+                    int32_t *at, double *time)
+{
+    int32_t begin = *at;
+
+    while (*at < line->count) {
+        struct op op = line->ops[*at];
+        double input = input_of(small, ends, op);
+
+        if (input < 0.0) {
+            break;
+        }
+        *time = (input > *time ? input : *time) + cost_of(small, op);
+        ends->at[op.stage][(int)op.kind][(int)op.microbatch] = *time;
+        ++*at;
+    }
+    return *at > begin;
+}
+
 /* -1: a deadlock. */
 static double makespan_of(const struct small *small, const struct line *const *lines)
 {
@@ -161,18 +181,7 @@ static double makespan_of(const struct small *small, const struct line *const *l
         moved = false;
         left = 0;
         for (rank = 0; rank < small->ranks; rank++) {
-            while (at[rank] < lines[rank]->count) {
-                struct op op = lines[rank]->ops[at[rank]];
-                double input = input_of(small, &ends, op);
-
-                if (input < 0.0) {
-                    break;
-                }
-                time[rank] = (input > time[rank] ? input : time[rank]) + cost_of(small, op);
-                ends.at[op.stage][(int)op.kind][(int)op.microbatch] = time[rank];
-                at[rank]++;
-                moved = true;
-            }
+            moved = advance(small, &ends, lines[rank], &at[rank], &time[rank]) || moved;
             left += lines[rank]->count - at[rank];
         }
     }

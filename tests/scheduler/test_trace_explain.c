@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/prove.h"
 #include "scheduler/trace.h"
 #include "scheduler/trace_explain.h"
 #include "tests/scheduler/demo_run.h"
@@ -40,9 +41,9 @@ static void assert_ms(double ns, double expected)
 static void explain(const struct demo_config *config, struct trace_explanation *out)
 {
     struct trace_run run;
-    struct plan *lowered =
-        fixture_lowered(SCHEDULE_1F1B, config->shape.ranks, config->shape.microbatches, true);
+    struct plan *lowered = NULL;
 
+    assert_int_equal(plan_prove(&config->shape, NULL, &lowered), STATUS_OK);
     demo_run_make(config, "demo", &run);
     assert_int_equal(trace_explain_make(&run, lowered, out), STATUS_OK);
     trace_run_release(&run);
@@ -83,6 +84,66 @@ static void an_even_run_loses_what_the_formula_says(void **state)
     assert_non_null(strstr(text, "+15.00 ms (+23.8%): (p-1)(F+I) = 3 x 5.00 ms = 15.00 ms"));
     assert_non_null(strstr(text, "Most of it is the schedule's"));
     free(text);
+}
+
+/* What a schedule adds and its formula, p = 4, m = 8, of a rank's F, I, W = 2, 3, 1 ms a micro-batch, or 2 ms each. */
+static void every_schedule_has_its_formula_or_says_that_it_has_none(void **state)
+{
+    static const struct {
+        enum schedule schedule;
+        int32_t chunks;
+        int32_t slices;
+        bool late;
+        bool same;
+        const char *says;
+    } cases[] = {
+        {SCHEDULE_GPIPE, 1, 1, false, false,
+         "+15.00 ms (+23.8%): (p-1)(F+I) = 3 x 5.00 ms = 15.00 ms"},
+        {SCHEDULE_1F1B, 1, 1, true, false,
+         "+18.00 ms (+27.3%): (p-1)(F+I+W) = 3 x 6.00 ms = 18.00 ms"},
+        {SCHEDULE_BFS, 2, 1, false, false,
+         "+7.50 ms (+13.5%): (p-1)(F+I)/v = 3 x 5.00 ms / 2 = 7.50 ms"},
+        {SCHEDULE_ZB_H1, 1, 1, false, false,
+         "+12.00 ms (+20.0%): (p-1)max(F, I+max(0, F-W)) = 3 x 4.00 ms = 12.00 ms"},
+        {SCHEDULE_ZB_H2, 1, 1, false, false,
+         "+9.00 ms (+15.8%): (p-1)max(F, I-F, F+I-2W) = 3 x 3.00 ms = 9.00 ms"},
+        {SCHEDULE_IZB, 2, 1, false, false,
+         "+6.00 ms (+11.1%): (p-1)max(F, I+max(0, F-W))/v = 3 x 4.00 ms / 2 = 6.00 ms"},
+        {SCHEDULE_ZB_V, 2, 1, false, true,
+         "+3.00 ms (+5.9%): (p-1)F/2 = 3 x 2.00 ms / 2 = 3.00 ms"},
+        {SCHEDULE_ZB_V, 2, 1, false, false,
+         ": simulated, because (p-1)F/2 holds only where F = I = W"},
+        {SCHEDULE_V_HALF, 2, 1, false, true, ": simulated, because v_half has no closed form"},
+        {SCHEDULE_V_MIN, 2, 1, false, true, ": simulated, because v_min has no closed form"},
+        {SCHEDULE_SEQ1F1B, 1, 2, false, false,
+         "+7.50 ms (+13.5%): (p-1)(F+I)/k = 3 x 5.00 ms / 2 = 7.50 ms"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct demo_config config = even;
+        struct trace_explanation of;
+        double parts = cases[i].chunks * cases[i].slices;
+        char *text = NULL;
+
+        config.shape.schedule = cases[i].schedule;
+        config.shape.virtual_stages = cases[i].chunks;
+        config.shape.sequence_slices = cases[i].slices;
+        config.shape.microbatches = 8 * cases[i].slices;
+        config.shape.early_send = !cases[i].late;
+        config.forward_ms = 2.0 / parts;
+        config.input_ms = (cases[i].same ? 2.0 : 3.0) / parts;
+        config.weight_ms = (cases[i].same ? 2.0 : 1.0) / parts;
+        explain(&config, &of);
+        assert_ms(of.ideal_ns, 48.0);
+        text = tell(&of);
+        if (strstr(text, cases[i].says) == NULL) {
+            fail_msg("expected \"%s\" in:\n%s", cases[i].says, text);
+        }
+        assert_true((strstr(text, "8 micro-batches in 2 slices") != NULL) ==
+                    (cases[i].slices == 2));
+        free(text);
+    }
 }
 
 /* Stage s costs 1 + s as much: 1, 2, 3, 4 times 6 ms, on the mean 15; the last is 60 % above that. It has
@@ -137,9 +198,10 @@ static void jitter_is_named(void **state)
     (void)state;
     for (int32_t mb = 0; mb < 12; mb++) {
         int64_t took = mb % 4 == 3 ? 8000 : 4000;
+        struct hand_span *pair = spans + (ptrdiff_t)2 * mb;
 
-        spans[2 * mb] = (struct hand_span)HAND_F(0, 0, mb, at, at + took);
-        spans[2 * mb + 1] = (struct hand_span)HAND_B(0, 0, mb, at + took, at + took + 2000);
+        pair[0] = (struct hand_span)HAND_F(0, 0, mb, at, at + took);
+        pair[1] = (struct hand_span)HAND_B(0, 0, mb, at + took, at + took + 2000);
         at += took + 2000;
     }
     hand_run_make(spans, 24, 1, &run);
@@ -178,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_even_run_loses_what_the_formula_says),
+        cmocka_unit_test(every_schedule_has_its_formula_or_says_that_it_has_none),
         cmocka_unit_test(the_slowest_stage_is_named),
         cmocka_unit_test(latency_is_told_apart),
         cmocka_unit_test(jitter_is_named),

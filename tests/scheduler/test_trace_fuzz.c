@@ -97,7 +97,9 @@ static void put_number(char *text, size_t bytes, uint64_t *seed)
     }
     if (end - at >= strlen(number)) { /* padded with blanks in front */
         memset(text + at, ' ', end - at);
-        memcpy(text + end - strlen(number), number, strlen(number));
+        for (size_t back = 1; back <= strlen(number); back++) {
+            text[end - back] = number[strlen(number) - back];
+        }
     } else if (end < bytes) {
         text[at] = '9';
     }

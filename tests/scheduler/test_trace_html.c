@@ -94,6 +94,7 @@ static void assert_spans(const json_t *data, const struct trace_run *run, size_t
                                         "step", "optimizer", "data", "evaluate"};
     int64_t begin = 0;
     int64_t step = 0;
+    bool cut = json_object_get(spans, "slices") != NULL;
 
     assert_int_equal(length(spans, "begin"), rank->count);
     for (size_t index = 0; index < rank->count; index++) {
@@ -113,7 +114,37 @@ static void assert_spans(const json_t *data, const struct trace_run *run, size_t
         assert_int_equal(number(spans, "direction", index), span->args[TRACE_ARG_DIRECTION]);
         assert_int_equal(number(spans, "bytes", index), span->bytes);
         assert_int_equal(number(spans, "evaluation", index), 0);
+        assert_int_equal(cut ? number(spans, "slices", index) : -1, span->args[TRACE_ARG_SLICES]);
     }
+}
+
+/* Two micro-batches in three slices: pieces 0 to 5, of three each. Whole sequences have no such column. */
+static void slices_are_in_the_page_where_there_are_any(void **state)
+{
+    struct demo_config config = demo;
+    struct trace_run run;
+    char *page = NULL;
+    json_t *data = NULL;
+
+    (void)state;
+    demo_run_make(&config, "demo", &run);
+    page = write_page(&run);
+    assert_null(strstr(page, "\"slices\":["));
+    free(page);
+    trace_run_release(&run);
+    config.shape.schedule = SCHEDULE_SEQ1F1B;
+    config.shape.sequence_slices = 3;
+    config.shape.microbatches = 6;
+    demo_run_make(&config, "demo", &run);
+    page = write_page(&run);
+    data = read_data(page);
+    assert_non_null(strstr(page, "\"slices\":[3,"));
+    for (size_t index = 0; index < 3; index++) {
+        assert_spans(data, &run, index);
+    }
+    json_decref(data);
+    free(page);
+    trace_run_release(&run);
 }
 
 static void every_span_message_and_part_of_the_path_is_in_the_page(void **state)
@@ -270,6 +301,7 @@ static void a_place_that_cannot_be_written_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slices_are_in_the_page_where_there_are_any),
         cmocka_unit_test(every_span_message_and_part_of_the_path_is_in_the_page),
         cmocka_unit_test(messages_name_a_send_and_its_recv),
         cmocka_unit_test(the_page_needs_nothing_else),

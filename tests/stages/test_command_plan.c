@@ -88,6 +88,34 @@ static void json_has_the_numbers_of_the_published_table(void **state)
     free(text);
 }
 
+/* By hand, p 3, F, I, W = 4, 6, 2 a rank and micro-batch: 2 hops of 4 + 6, of which half with two slices. */
+static void the_formula_of_a_bubble_stands_beside_the_simulated_one(void **state)
+{
+    char *text = NULL;
+    json_error_t error;
+    json_t *root;
+    const json_t *formula;
+
+    (void)state;
+    assert_int_equal(run_plan("--schedule seq1f1b --sequence-slices 2 --pp 3 --num-microbatches 4 "
+                              "--costs 4,6,2 --format json",
+                              &text),
+                     STATUS_OK);
+    root = json_loads(text, 0, &error);
+    assert_non_null(root);
+    formula = json_object_get(root, "formula");
+    assert_string_equal(json_string_value(json_object_get(formula, "text")), "(p-1)(F+I)/k");
+    assert_true(json_number_value(json_object_get(formula, "bubble")) == 10.0);
+    assert_true(json_number_value(json_object_get(root, "bubble")) == 10.0);
+    assert_true(json_number_value(json_object_get(json_object_get(root, "costs"), "I")) == 6.0);
+    json_decref(root);
+    free(text);
+    assert_int_equal(run_plan("--schedule v_min --pp 3 --num-microbatches 4 --format json", &text),
+                     STATUS_OK);
+    assert_non_null(strstr(text, "\"formula\":{\"text\":null,\"limit\":null,\"bubble\":null}"));
+    free(text);
+}
+
 /* A rank that puts its backwards off until six forwards have gone lets the gradients wait: one buffer
  * more than it reads is too few, by hand, two are enough. */
 static void depths_are_shown_in_the_summary(void **state)
@@ -149,6 +177,20 @@ static void every_schedule_is_planned_by_name(void **state)
     }
 }
 
+/* Numbers without a unit say what they count; zb_h1 of this size is as short as any order. */
+static void a_plan_that_was_searched_says_what_its_numbers_are(void **state)
+{
+    char *text = NULL;
+
+    (void)state;
+    assert_int_equal(
+        run_plan("--pp 4 --num-microbatches 8 --schedule auto --format summary", &text), STATUS_OK);
+    assert_non_null(strstr(text, "\nfound       zb_h1; no order is shorter, at these costs ("));
+    assert_non_null(strstr(text, "\nmakespan    27, ideal 24, in units of the costs; ideal is what "
+                                 "the fullest rank computes\n"));
+    free(text);
+}
+
 /* p 4, m 8: 30 units of which 6 are bubble on every rank. */
 static void a_plan_is_drawn_too(void **state)
 {
@@ -160,6 +202,7 @@ static void a_plan_is_drawn_too(void **state)
     assert_non_null(strstr(text, "makespan 30 "));
     assert_non_null(strstr(text, "bubble 20.0%"));
     assert_non_null(strstr(text, ">time in units of the costs</text>"));
+    assert_non_null(strstr(text, "<title>3W7, 1 units of the costs</title>"));
     assert_non_null(strstr(text, "</svg>\n"));
     free(text);
 }
@@ -293,8 +336,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_has_the_numbers_of_the_published_table),
+        cmocka_unit_test(the_formula_of_a_bubble_stands_beside_the_simulated_one),
         cmocka_unit_test(depths_are_shown_in_the_summary),
         cmocka_unit_test(every_schedule_is_planned_by_name),
+        cmocka_unit_test(a_plan_that_was_searched_says_what_its_numbers_are),
         cmocka_unit_test(a_plan_is_drawn_too),
         cmocka_unit_test(costs_that_are_none_are_refused_with_the_value),
         cmocka_unit_test(text_and_csv_read_back_as_the_plan),

@@ -121,6 +121,9 @@ static void an_option_chooses_what_is_done(void **state)
 
     (void)state;
     make_run(&traced);
+    assert_int_equal(run_command(&traced, "--format", "json", traced.scratch.path), STATUS_OK);
+    assert_true(file_holds(traced.stdout_path, "\"causes\":{\"warm-up\":"));
+    assert_false(file_holds(traced.stdout_path, "explain"));
     scratch_path(&traced.scratch, "here.json", path);
     assert_int_equal(run_command(&traced, "--json", path, traced.scratch.path), STATUS_OK);
     assert_true(exists(&traced, "here.json"));
@@ -179,6 +182,11 @@ static void a_run_is_explained_against_the_plan_of_its_configuration(void **stat
     assert_true(file_holds(traced.stdout_path, "1f1b, pp 2, 4 micro-batches, early send on"));
     assert_true(file_holds(traced.stdout_path, "work      20.00 ms a rank"));
     assert_true(file_holds(traced.stdout_path, "(p-1)(F+I) = 1 x 4.00 ms = 4.00 ms"));
+    assert_int_equal(run_command(&traced, "--format=json", "--explain", traced.scratch.path),
+                     STATUS_OK);
+    assert_true(file_holds(traced.stdout_path, "{\"run\":\"demo\",\"steps\":5,"));
+    assert_true(file_holds(traced.stdout_path, "\"formula\":{\"text\":\"(p-1)(F+I)\""));
+    assert_false(file_holds(traced.stdout_path, "ms a rank"));
     scratch_remove(&traced.scratch);
 }
 
@@ -201,9 +209,9 @@ static void steps_limit_everything(void **state)
 
 static void what_cannot_be_meant_is_refused(void **state)
 {
-    static const char *const arguments[][2] = {{"--steps", "3:1"},  {"--steps", "a:b"},
-                                               {"--steps", "1:"},   {"--steps", "9:12"},
-                                               {"--nothing", NULL}, {"--json", NULL}};
+    static const char *const arguments[][2] = {
+        {"--steps", "3:1"},  {"--steps", "a:b"},          {"--steps", "1:"},   {"--steps", "9:12"},
+        {"--format", "xml"}, {"--format=json", "--text"}, {"--nothing", NULL}, {"--json", NULL}};
     struct traced_run traced;
 
     (void)state;

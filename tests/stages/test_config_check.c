@@ -194,6 +194,15 @@ static void the_loss_scale_follows_the_number_format(void **state)
                                      "--precision.loss_scale=0", &config),
                      STATUS_ERR_REFUSED);
     assert_non_null(strstr(status_last()->message, "precision.loss_scale: expected a number from"));
+    assert_legal("--precision.tf32=true", NULL, &config);
+    assert_true(config->precision.tf32);
+    config_destroy(&config);
+    assert_int_equal(config_rig_load(config_rig_legal(), "--precision.dtype=bf16",
+                                     "--precision.tf32=true", &config),
+                     STATUS_ERR_REFUSED);
+    assert_non_null(
+        strstr(status_last()->message,
+               "precision.tf32: true: of products of fp32, which precision.dtype bf16"));
     assert_refused("--precision.min_scale=65537",
                    "--precision.min_scale=65537: precision.min_scale: 65537 is more than "
                    "precision.initial_scale 65536");

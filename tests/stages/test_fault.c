@@ -74,8 +74,7 @@ static void what_cannot_be_understood_is_refused_as_it_stands(void **state)
         "die@99999999999:1",
         "full@1:2",
         "stall@1:2:save+5",
-        "slow@1:2",
-        "slow@1:2:3",
+        "slow@1:2:3x",
         "slow@1:2:save+5",
         "die@1:2:piece+5",
         "slow@1:2:piece+",
@@ -83,6 +82,12 @@ static void what_cannot_be_understood_is_refused_as_it_stands(void **state)
         "die@1:2:save+",
         "die@1:2:save+x",
         "full@1:2:save+5x",
+        "skew@1:any",
+        "skew@0:any:clock+5",
+        "skew@1:2:clock+5",
+        "skew@1:any:clock+",
+        "skew@1:any:clock+5x",
+        "die@1:any:clock+5",
     };
     struct fault fault = {.rank = -1};
 
@@ -91,7 +96,7 @@ static void what_cannot_be_understood_is_refused_as_it_stands(void **state)
         assert_int_equal(setenv("WEIR_FAULT", wrong[i], 1), 0);
         assert_int_equal(fault_read(&fault), STATUS_ERR_REFUSED);
         assert_non_null(strstr(status_last()->message, wrong[i]));
-        assert_non_null(strstr(status_last()->message, "die|stall|poison|overflow@rank:step"));
+        assert_non_null(strstr(status_last()->message, "die|stall|slow|poison|overflow@rank:step"));
     }
     assert_int_equal(fault.rank, -1);
 }
@@ -120,6 +125,19 @@ static void any_step_is_each_that_runs(void **state)
     assert_false(fault_strike(&fault, 1, 1, 1, NULL));
     assert_false(fault_strike(&fault, 1, FAULT_STEP_START, 0, NULL));
     assert_false(fault_strike(&fault, 1, FAULT_STEP_END, 0, NULL));
+}
+
+static void a_slow_action_spoils_nothing_and_takes_its_time(void **state)
+{
+    struct fault fault;
+    int64_t begin_ns = 0;
+
+    (void)state;
+    assert_int_equal(setenv("WEIR_FAULT", "slow@0:any:7", 1), 0);
+    assert_int_equal(fault_read(&fault), STATUS_OK);
+    begin_ns = clock_now_ns();
+    assert_false(fault_strike(&fault, 0, 5, 7, NULL));
+    assert_true(clock_now_ns() - begin_ns >= FAULT_SLOW_NS);
 }
 
 static void a_place_in_a_save_is_read(void **state)
@@ -152,6 +170,45 @@ static void a_piece_of_a_file_is_read(void **state)
     assert_true(fault.kind == FAULT_STALL && fault.moving && fault.piece == 1);
     /* It is no place in a step: nobody stalls here. */
     assert_false(fault_strike(&fault, 0, 5, 0, NULL));
+}
+
+/* Ahead by what was asked for when it was read, and by 0.2 ms more each second. */
+static void a_skewed_clock_is_read_and_gains(void **state)
+{
+    struct fault fault;
+    struct span_ring spans;
+    const int64_t before_ns = clock_now_ns();
+
+    (void)state;
+    assert_int_equal(setenv("WEIR_FAULT", "skew@2:any:clock+5000", 1), 0);
+    assert_int_equal(fault_read(&fault), STATUS_OK);
+    assert_true(fault.kind == FAULT_SKEW && fault.ahead_ns == 5000);
+    assert_true(fault.since_ns >= before_ns && fault.since_ns <= clock_now_ns());
+    assert_true(fault_skews(&fault, 2));
+    assert_false(fault_skews(&fault, 0));
+    assert_int_equal(fault_clock_ns(&fault, fault.since_ns), fault.since_ns + 5000);
+    assert_int_equal(fault_clock_ns(&fault, fault.since_ns + 3 * CLOCK_SECOND),
+                     fault.since_ns + 3 * CLOCK_SECOND + 5000 + 600000);
+    /* It breaks nothing. */
+    assert_false(fault_strike(&fault, 2, 1, 0, NULL));
+
+    /* Of four spans the first was taken before, and the ring has come round. */
+    assert_int_equal(span_ring_init(&spans, 3), STATUS_OK);
+    for (int i = 0; i < 4; i++) {
+        struct span taken;
+
+        span_ring_put(&spans, &(struct span){.begin_ns = fault.since_ns,
+                                             .end_ns = fault.since_ns + CLOCK_SECOND});
+        assert_int_equal(i == 0 ? span_ring_take(&spans, &taken, 1) : 1, 1);
+    }
+    fault_skew(&fault, 1, &spans); /* somebody else's */
+    assert_int_equal(spans.spans[1].begin_ns, fault.since_ns);
+    fault_skew(&fault, 2, &spans);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(spans.spans[i].begin_ns, fault.since_ns + 5000);
+        assert_int_equal(spans.spans[i].end_ns, fault.since_ns + CLOCK_SECOND + 5000 + 200000);
+    }
+    span_ring_release(&spans);
 }
 
 static void a_slow_disk_is_so_from_its_piece_on(void **state)
@@ -248,8 +305,10 @@ int main(void)
         cmocka_unit_test_teardown(what_cannot_be_understood_is_refused_as_it_stands, unset),
         cmocka_unit_test(poison_strikes_at_its_place_alone),
         cmocka_unit_test(any_step_is_each_that_runs),
+        cmocka_unit_test_teardown(a_slow_action_spoils_nothing_and_takes_its_time, unset),
         cmocka_unit_test_teardown(a_place_in_a_save_is_read, unset),
         cmocka_unit_test_teardown(a_piece_of_a_file_is_read, unset),
+        cmocka_unit_test_teardown(a_skewed_clock_is_read_and_gains, unset),
         cmocka_unit_test(a_slow_disk_is_so_from_its_piece_on),
         cmocka_unit_test(a_save_has_room_up_to_the_byte_of_the_fault),
         cmocka_unit_test_teardown(a_restarted_job_has_no_fault, unset),

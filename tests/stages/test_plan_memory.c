@@ -19,7 +19,7 @@
 #define FIRST  (WORDS + 32 * 64 + 2 * LAYER) /* elements of stage 0 */
 #define LAST   (2 * LAYER + 2 * 64)          /* of stage 1: the head's copy is no parameter */
 #define NORMS  (2 * 2 * 128)                 /* of stage 0, fp32 in every format */
-#define TOKENS (32 * 64)                     /* elements of a message */
+#define TOKENS ((size_t)32 * 64)             /* elements of a message */
 #define STEP   (8 * 32)                      /* tokens of a step */
 
 static const char yaml[] =
@@ -110,12 +110,12 @@ static void keys_of_slices_are_counted_by_hand(void **state)
     for (int32_t rank = 0; rank < 2; rank++) {
         const size_t *bytes = job.memory.ranks[rank].bytes;
 
-        assert_int_equal(bytes[MEMORY_KEYS], 2 * 2 * keys * 4);
+        assert_int_equal(bytes[MEMORY_KEYS], 4 * keys * 4);
         assert_int_equal(bytes[MEMORY_KEY_SUMS], 2 * keys * 4);
-        assert_int_equal(bytes[MEMORY_OUT], 4 * TOKENS / 2);
+        assert_int_equal(bytes[MEMORY_OUT], (size_t)2 * TOKENS);
     }
-    assert_int_equal(job.memory.ranks[0].bytes[MEMORY_LANDING], 3 * 4 * TOKENS / 2);
-    assert_int_equal(job.memory.ranks[1].bytes[MEMORY_LANDING], (3 + 2) * 4 * TOKENS / 2);
+    assert_int_equal(job.memory.ranks[0].bytes[MEMORY_LANDING], 3 * (size_t)2 * TOKENS);
+    assert_int_equal(job.memory.ranks[1].bytes[MEMORY_LANDING], (3 + 2) * (size_t)2 * TOKENS);
     release(&job);
 }
 

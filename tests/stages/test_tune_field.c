@@ -14,7 +14,6 @@
 
 #include "config_rig.h"
 #include "scheduler/prove.h"
-#include "stages/tune/calibration.h"
 #include "stages/tune/field.h"
 #include "stages/tune/order.h"
 #include "stages/tune/ranking.h"
@@ -198,35 +197,6 @@ static void layers_are_divided_by_what_they_and_the_ends_cost(void **state)
     assert_int_equal(counts[1], 1);
     tune_cost_table_release(&table);
     tune_field_release(&field);
-    tune_base_release(&base);
-}
-
-/* The point's job: three virtual stages or more, and layers in those between the ends. */
-static void the_job_of_a_point_tells_ends_and_layers_apart(void **state)
-{
-    static const struct tune_point points[] = {
-        {.pp = 1, .tp = 2, .dp = 1, .micro_batch_size = 2},
-        {.pp = 2, .tp = 1, .dp = 1, .micro_batch_size = 4},
-        {.pp = 2, .tp = 1, .dp = 1, .micro_batch_size = 1, .recompute = RECOMPUTE_FULL},
-    };
-    struct tune_base base;
-
-    (void)state;
-    load(NULL, &base);
-    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
-        struct tune_candidates list;
-        struct config *config = NULL;
-
-        assert_int_equal(tune_calibration_candidate(&base, &points[i], 2, &list), STATUS_OK);
-        assert_int_equal(tune_candidate_load(&base, &list.all[0], &config), STATUS_OK);
-        assert_int_equal(config->parallel.pp * config->parallel.virtual_stages,
-                         points[i].pp == 1 ? 3 : 4);
-        assert_true(config->parallel.layers_per_stage[1] > 0);
-        assert_int_equal(config->train.micro_batch_size, points[i].micro_batch_size);
-        assert_int_equal(config->train.recompute[1], points[i].recompute);
-        config_destroy(&config);
-        tune_candidates_release(&list);
-    }
     tune_base_release(&base);
 }
 
@@ -466,7 +436,6 @@ int main(void)
             what_does_not_fit_is_dropped_without_a_job_and_recompute_is_the_least_that_does),
         cmocka_unit_test(where_nothing_fits_the_smallest_need_and_the_limit_are_named),
         cmocka_unit_test(layers_are_divided_by_what_they_and_the_ends_cost),
-        cmocka_unit_test(the_job_of_a_point_tells_ends_and_layers_apart),
         cmocka_unit_test(guesses_are_not_ranked_and_what_ran_comes_first),
         cmocka_unit_test(the_table_has_measured_beside_predicted),
         cmocka_unit_test(an_order_that_has_no_name_is_found_fits_and_becomes_a_file),

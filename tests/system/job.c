@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -117,6 +118,9 @@ static void become(const struct job *job, const char *command)
     char path[PATH_BYTES];
 
     (void)setpgid(0, 0);
+    /* A test that is killed takes its job along: the shell becomes its last command, and a job's processes end
+     * with the one that started them. */
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_environment(job);
     for (int i = 0; i < 2; i++) {
         int file = -1;

@@ -81,10 +81,10 @@ static long noted(const char *dom, const char *name)
     const char *at = NULL;
 
     (void)snprintf(wanted, sizeof(wanted), " data-%s=\"", name);
-    assert_non_null(end);
-    at = strstr(body, wanted);
+    at = end == NULL ? NULL : strstr(body, wanted);
     if (at == NULL || at > end) {
         fail_msg("the page did not note %s", name);
+        return 0;
     }
     return strtol(at + strlen(wanted), NULL, 10);
 }
@@ -179,39 +179,59 @@ static const char user[] =
     "for (const id of ['in', 'out', 'fit', 'unfold', 'memory', 'path']) "
     "document.getElementById(id).click();\n"
     "for (let y = 30; y < 200; y += 7) at('pointermove', 500, y);\n"
-    "Object.assign(document.body.dataset, {errors, tip: first.split('\\n')[0]});</script>\n";
+    "Object.assign(document.body.dataset, {errors, tip: first.split('\\n')[0], what: "
+    "first.split('\\n')[1]});</script>\n";
 
-static void controls_answer(void **state)
+/* The page of the run behind what a user does with it; the caller frees it. */
+static char *use(const struct scratch *scratch, const char *browser,
+                 const struct demo_config *config)
 {
-    const char *browser = find_browser();
     char path[SCRATCH_PATH_BYTES];
-    struct scratch scratch;
     struct trace_run run;
     char *page = NULL;
     char *dom = NULL;
     size_t bytes = 0;
 
-    (void)state;
-    if (browser == NULL) {
-        skip();
-    }
-    scratch_make(&scratch);
-    demo_run_make(&demo, "demo", &run);
-    scratch_path(&scratch, "page.html", path);
+    demo_run_make(config, "demo", &run);
+    scratch_path(scratch, "page.html", path);
     assert_int_equal(trace_html_write(&run, path), STATUS_OK);
     page = scratch_read(path, &bytes);
     page = realloc(page, bytes + sizeof(user));
     assert_non_null(page);
     memcpy(page + bytes, user, sizeof(user));
     scratch_write(path, page, bytes + sizeof(user) - 1);
-    browse(&scratch, browser, "--dump-dom", "page.html", "dom.html");
-    scratch_path(&scratch, "dom.html", path);
+    browse(scratch, browser, "--dump-dom", "page.html", "dom.html");
+    scratch_path(scratch, "dom.html", path);
     dom = scratch_read(path, &bytes);
     assert_int_equal(noted(dom, "errors"), 0);
-    assert_non_null(strstr(dom, " data-tip=\"0F0  3.100 ms\""));
-    free(dom);
     free(page);
     trace_run_release(&run);
+    return dom;
+}
+
+static void controls_answer(void **state)
+{
+    const char *browser = find_browser();
+    struct demo_config config = demo;
+    struct scratch scratch;
+    char *dom = NULL;
+
+    (void)state;
+    if (browser == NULL) {
+        skip();
+    }
+    scratch_make(&scratch);
+    dom = use(&scratch, browser, &config);
+    assert_non_null(strstr(dom, " data-tip=\"0F0  3.100 ms\""));
+    assert_non_null(strstr(dom, " data-what=\"stage 0, rank 0, step 1, micro-batch 0\""));
+    free(dom);
+    config.shape.schedule = SCHEDULE_SEQ1F1B;
+    config.shape.sequence_slices = 2;
+    config.shape.microbatches = 16;
+    dom = use(&scratch, browser, &config);
+    assert_non_null(strstr(dom, " data-tip=\"0F0.0  3.100 ms\""));
+    assert_non_null(strstr(dom, " data-what=\"stage 0, rank 0, step 1, micro-batch 0, slice 0\""));
+    free(dom);
     scratch_remove(&scratch);
 }
 

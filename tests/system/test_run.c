@@ -167,6 +167,39 @@ static void test_trace_and_evaluation_change_no_number(void **state)
     job_assert_prints(&job, "0");
 }
 
+/* The fault switch puts a rank on another host: an hour ahead, and faster. */
+static void test_a_rank_with_another_clock_is_told_in_the_time_of_rank_0(void **state)
+{
+    (void)state;
+    train("plain", "--parallel.pp=3 --trace.enabled=true");
+    job_run(&job, "WEIR_FAULT=skew@2:any:clock+3600000000000 RUN=\"$DIR/skewed\" exec ./train "
+                  "--parallel.pp=3 --trace.enabled=true");
+    job_assert_exit(&job, 0);
+    assert_same_metrics("plain", "skewed");
+    job_run(&job, "! grep -q weir_clock \"$DIR\"/plain/trace/rank-*.json");
+    job_assert_exit(&job, 0);
+    job_run(&job, "test $(cat \"$DIR\"/skewed/trace/rank-*.json | grep -c weir_clock) = 2 && "
+                  "test $(grep -c weir_clock \"$DIR/skewed/trace/rank-2.json\") = 2");
+    job_assert_exit(&job, 0);
+    job_run(&job, "exec \"$WEIR\" trace \"$DIR/skewed\"");
+    job_assert_exit(&job, 0);
+    job_assert_prints(&job, "clocks: rank 2 +360000");
+    job_assert_prints(&job, "; no message arrives before it was sent");
+    job_run(&job, "grep -q 'clocks: rank 2 +360000' \"$DIR/skewed/timeline.html\"");
+    job_assert_exit(&job, 0);
+    job_run(&job, "! \"$WEIR\" trace \"$DIR/plain\" --text --summary | grep clocks:");
+    job_assert_exit(&job, 0);
+    /* A time that somebody has changed by two seconds, which is longer than all steps: the four gradients of the
+     * last step leave rank 2 so much after they have come, but for the time that the quickest of them took. */
+    job_run(&job,
+            "sed -i 's/\"moved_ns\":-3600/\"moved_ns\":-3602/' \"$DIR/skewed/trace/rank-2.json\" &&"
+            " exec \"$WEIR\" trace \"$DIR/skewed\" --text");
+    job_assert_exit(&job, 0);
+    job_assert_prints(&job,
+                      "; 4 of 8 messages arrive before they were sent, the worst, from rank 2 to "
+                      "rank 1, by 19");
+}
+
 static void test_a_finished_run_says_so_and_overwrite_starts_again(void **state)
 {
     (void)state;
@@ -279,6 +312,7 @@ int main(void)
         JOB_TEST(test_every_number_of_micro_batches_runs, &job),
         JOB_TEST(test_layers_that_do_not_divide_over_the_stages_are_all_trained, &job),
         JOB_TEST(test_trace_and_evaluation_change_no_number, &job),
+        JOB_TEST(test_a_rank_with_another_clock_is_told_in_the_time_of_rank_0, &job),
         JOB_TEST(test_a_finished_run_says_so_and_overwrite_starts_again, &job),
         JOB_TEST(test_an_unfinished_run_is_refused_with_the_way_out, &job),
         JOB_TEST(test_two_jobs_at_once_do_not_mix, &job),

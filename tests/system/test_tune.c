@@ -95,6 +95,27 @@ static void test_a_job_that_fails_ends_it_with_that_cause_and_its_log(void **sta
     job_assert_exit(&job, 0);
 }
 
+/* Action 100 of rank 0 takes 50 ms longer, which only lines of 64 micro-batches have: the jobs that measure are
+ * none of them. */
+static void test_costs_that_a_run_does_not_bear_out_are_measured_again(void **state)
+{
+    const char *at = NULL;
+    int measured = 0;
+
+    (void)state;
+    job_run(&job, "WEIR_FAULT=slow@0:any:100 exec " TUNE "--search schedule --verify 2 "
+                  "--train.micro_batch_size=1 --train.num_microbatches=64");
+    job_assert_exit(&job, 0);
+    job_assert_says(&job, ", 1f1b, 64 x 1, ");
+    job_assert_says(&job, " were predicted: its costs are measured again");
+    /* Once, whatever comes of it. */
+    for (at = job.err; (at = strstr(at, " measured costs in ")) != NULL; at++) {
+        measured++;
+    }
+    assert_int_equal(measured, 2);
+    assert_no_jobs_left();
+}
+
 static void test_what_no_job_could_do_is_refused_before_the_first(void **state)
 {
     static const struct {
@@ -188,6 +209,7 @@ int main(void)
         JOB_TEST(test_the_choice_runs_under_its_memory_limit, &job),
         JOB_TEST(test_where_nothing_fits_need_and_limit_are_named_and_no_job_runs, &job),
         JOB_TEST(test_a_job_that_fails_ends_it_with_that_cause_and_its_log, &job),
+        JOB_TEST(test_costs_that_a_run_does_not_bear_out_are_measured_again, &job),
         JOB_TEST(test_what_no_job_could_do_is_refused_before_the_first, &job),
         JOB_TEST(test_a_signal_ends_the_running_job_and_leaves_nothing, &job),
         JOB_TEST(test_a_job_that_takes_too_long_is_ended_and_says_what_gives_more, &job),
