@@ -264,8 +264,8 @@ static cublasStatus_t point_epilogue(const struct plan *plan, cublasLtEpilogue_t
                                           &operand, sizeof(operand));
 }
 
-/* The library reads off the pointer how well it is aligned, so that for now it is a place that is just as well aligned as
- * may be counted on. */
+/* A plan is chosen for every operand of one alignment, and the library reads the alignment off the pointer: what it is shown
+ * here is an address with just that, and no operand. Each product points to its own (point_epilogue()). */
 static cublasStatus_t describe_epilogue(const struct plan *plan, const struct gemm *gemm,
                                         const struct gemm_cuda_epilogue *epilogue)
 {
